@@ -64,7 +64,6 @@ SAID_HERE: Final = {
     "signature_skew": "How far the date of a signed request may be from the server's time.",
     "requests_per_second": "Requests of one key per host; a burst is two seconds' worth.",
     "log_format": "`auto` is `console` on a terminal and `json` elsewhere.",
-    "log_level": "What is logged to standard error.",
     "title": "What the class of the error means.",
     "status": "The HTTP status.",
     "detail": "What happened, with which value, and what to do next.",
@@ -477,6 +476,8 @@ def _type_name(hint: Any) -> str:
     if typing.get_origin(hint) is tuple:
         return "list of text"
     plain = next((one for one in choices if one is not type(None)), hint)
+    if typing.get_origin(plain) is typing.Literal:
+        return _type_name(plain)
     names = {Path: "path", str: "text", float: "number", int: "whole number", bool: "true or false"}
     return names[plain]
 

@@ -5,7 +5,6 @@ import os
 import re
 
 import pytest
-import structlog
 from hypothesis import settings
 
 from relevo.testing import cluster
@@ -60,14 +59,3 @@ def anyio_backend() -> str:
 def forked_nodes() -> None:
     """Nodes of clusters do not import Relevo each for itself."""
     cluster.start_process = forks.start_node
-
-
-@pytest.fixture(autouse=True, scope="session")
-def quiet_logs() -> None:
-    """Warnings only, with plain tracebacks: to render one by rich takes half a second."""
-    plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
-    structlog.configure(
-        processors=[structlog.processors.add_log_level, plain],
-        wrapper_class=structlog.make_filtering_bound_logger(30),
-        cache_logger_on_first_use=False,
-    )

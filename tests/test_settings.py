@@ -8,6 +8,7 @@ from rich.console import Console
 
 from relevo import settings
 from relevo.errors import SettingsError
+from tests.support.logs import capture_logs
 
 SECRET = "postgresql://ana:geheim@db/relevo"
 
@@ -23,7 +24,7 @@ def test_arguments_win_over_environment_over_file_over_defaults(file: Path) -> N
     environ = {"RELEVO_PORT": "2", "RELEVO_HOST": "environment"}
     told = settings.load({"port": 3}, environ=environ, file=file)
     assert (told.port, told.host, told.pool_size) == (3, "environment", 3)
-    assert told.log_level == "info"
+    assert told.log_level is None
 
 
 def test_an_argument_of_none_was_not_given(file: Path) -> None:
@@ -100,6 +101,14 @@ def test_an_unknown_key_of_the_file_is_refused_with_its_place(file: Path) -> Non
     file.write_text('databse_url = "x"')
     with pytest.raises(SettingsError, match=r"'databse_url' \(.*relevo\.toml\); did you mean"):
         settings.load(environ={}, file=file)
+
+
+def test_an_unknown_variable_is_named_with_the_nearest_setting() -> None:
+    with capture_logs() as lines:
+        settings.load(environ={"RELEVO_MAX_POOL": "3", "RELEVO_URL": "http://127.0.0.1:8080"})
+    (line,) = lines
+    assert line["event"] == "settings.unknown_variable"
+    assert (line["variable"], line["nearest"]) == ("RELEVO_MAX_POOL", "RELEVO_POOL_SIZE")
 
 
 def test_what_kubernetes_and_others_set_is_not_taken_for_settings() -> None:

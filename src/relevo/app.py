@@ -37,9 +37,11 @@ from relevo.kernel.leases.service import Leases
 from relevo.kernel.part import Connection, Host, Parts
 from relevo.kernel.postgres import catalog, clock, migrate, restores
 from relevo.kernel.postgres.database import Database
+from relevo.kernel.postgres.pool import address
 from relevo.kernel.postgres.wakeups import Wakeups
 from relevo.kernel.sealing import Vault
 from relevo.kernel.supervision import Supervisor
+from relevo.kernel.telemetry import logs
 from relevo.kernel.telemetry.metrics import Metrics
 from relevo.messaging import events as message_events
 from relevo.messaging.app_methods import MessagingMethods
@@ -93,6 +95,7 @@ class App(
         if settings is None:
             settings = settings_module.load({"database_url": database_url, **overrides})
         self.settings = settings
+        logs.join_program(settings.log_level)
         self.metrics = Metrics()
         self.supervisor = Supervisor(self.metrics)
         self.vault = Vault(settings.secret_key, settings.home)
@@ -135,6 +138,21 @@ class App(
     def database(self) -> Database:
         """The pool; raises before `async with app`."""
         return self._connection.opened[0]
+
+    @property
+    def database_url(self) -> str:
+        """URL of the database in use, for your own SQLAlchemy, psycopg or asyncpg.
+
+        Of the embedded database it is known from `async with app` on, and `Conflict` before.
+        """
+        if self._connection.is_open:
+            return self.database.endpoint.url_for_drivers
+        if self.settings.database_url is None:
+            raise Conflict(
+                "the embedded database has no URL before it runs; read app.database_url inside"
+                " `async with app`"
+            )
+        return address.for_drivers(self.settings.database_url)
 
     @property
     def wakeups(self) -> Wakeups:

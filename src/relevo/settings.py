@@ -22,6 +22,7 @@ from relevo.errors import SettingsError
 from relevo.kernel.networks import Networks
 from relevo.kernel.outbound.addresses import Allowed
 from relevo.kernel.postgres import binding
+from relevo.kernel.telemetry.logs import Form, Level, get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,9 +34,12 @@ _LISTS = frozenset({"public_hosts", "trusted_proxies", "outbound_allow", "actors
 _TYPO = 0.8
 """How alike an unknown variable and a known one must be to be taken for the same word."""
 _NOT_SETTINGS = re.compile(
-    r"(CONFIG|FAULTS_.*|TEST(ING)?_.*|(.*_)?SERVICE_.*|.*_(TCP|UDP|SCTP)(_.*)?)"
+    r"(CONFIG|URL|KEY(_FILE)?|CA|COMPLETE|EXAMPLES|IMPORT_KEY|POSTGRES_ACCOUNT|FAULTS_.*"
+    r"|TEST(ING)?_.*|(.*_)?SERVICE_.*|.*_(TCP|UDP|SCTP)(_.*)?)"
 )
-"""Of other parts and of tests, and what Kubernetes sets for services named relevo…."""
+"""Of the command line, of other parts and of tests, and what Kubernetes sets for services named
+relevo…."""
+log = get_logger(__name__)
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -136,8 +140,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     secret_key: str | None = None
     """Master key that seals signing keys: base64 of 32 bytes, the same on all hosts."""
 
-    log_format: Literal["auto", "console", "json"] = "auto"
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Form = "auto"
+    log_level: Level | None = None
+    """What is logged. Default: `info` by `relevo up` and `relevo run`, `warning` elsewhere."""
 
     def __post_init__(self) -> None:
         if not binding.is_usable(self.schema):
@@ -231,11 +236,14 @@ def _add_environment(source: _Source, env: Mapping[str, str]) -> None:
             _add(source, {name: value}, variable)
         elif name in SECRETS and env.get(f"{variable}_FILE"):
             _add(source, {name: _read_secret(f"{variable}_FILE", env)}, f"{variable}_FILE")
-    _refuse_typos(env)
+    _check_names(env)
 
 
-def _refuse_typos(env: Mapping[str, str]) -> None:
-    """Refuse a variable that looks like a setting; others may use our prefix for their own ends."""
+def _check_names(env: Mapping[str, str]) -> None:
+    """Refuse a variable whose name is almost that of a setting, and warn of other unknown ones.
+
+    Others may use our prefix for their own ends.
+    """
     known = {name.upper() for name in Settings.__struct_fields__}
     known |= {f"{name.upper()}_FILE" for name in SECRETS}
     for variable in sorted(env):
@@ -248,6 +256,8 @@ def _refuse_typos(env: Mapping[str, str]) -> None:
             raise SettingsError(
                 f"unknown setting in the environment: {variable}; did you mean {PREFIX}{close[0]}?"
             )
+        close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.0)
+        log.warning("settings.unknown_variable", variable=variable, nearest=PREFIX + close[0])
 
 
 def _read_secret(variable: str, env: Mapping[str, str]) -> str:

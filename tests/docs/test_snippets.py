@@ -8,6 +8,7 @@ would run them. What a snippet is follows from the words after its three backtic
                             used on the page (conftest.py is, by pytest)
     sh runnable             commands; a shell snippet without the word is not run
     sh runnable terminal    one command that goes on running while the reader works elsewhere
+    sql runnable            statements for the page's database, as psql or a driver would send them
     text output             what the snippet before it has written to standard output
 
 A comment `<!-- until: command -->` waits until the command succeeds: a reader would look again.
@@ -68,6 +69,16 @@ wait_until() {
 }
 """
 
+_RUN_SQL: Final = """\
+import asyncio, asyncpg, relevo
+async def main():
+    async with relevo.App() as app:
+        connection = await asyncpg.connect(app.database_url)
+        await connection.execute(r'''%s''')
+        await connection.close()
+asyncio.run(main())
+"""
+
 
 class Snippet(Struct, frozen=True):
     """A fenced block, or a comment that says what to wait for."""
@@ -114,6 +125,8 @@ def commands(snippet: Snippet) -> str | None:
             return f"python - <<'END OF SNIPPET'\n{text}END OF SNIPPET\n"
         case "python" if str(snippet.file).startswith("test_"):
             return f"python -m pytest -q -p no:cacheprovider {snippet.file}"
+        case "sql" if "runnable" in snippet.marks:
+            return f"python - <<'END OF SNIPPET'\n{_RUN_SQL % text}END OF SNIPPET\n"
         case "sh" if "terminal" in snippet.marks:
             return f"exec {text.strip()} > terminal-{snippet.line}.log 2>&1 &"
         case "sh" if "runnable" in snippet.marks:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
-import structlog
 
 from relevo.cli import root
 from tests.support import forks
+from tests.support.logs import unchanged_logging
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -253,17 +253,13 @@ class Site:
 def invoke(*arguments: str, environment: Mapping[str, str] | None = None) -> Result:
     """Run a command in this process."""
     out, err = io.StringIO(), io.StringIO()
-    logging = structlog.get_config()
-    with pytest.MonkeyPatch.context() as patch:
+    with unchanged_logging(), pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if "RELEVO_" in name]:
             patch.delenv(name)
         for name, value in (environment or {}).items():
             patch.setenv(name, value)
-        try:
-            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-                code = root.run(arguments)
-        finally:
-            structlog.configure(**logging)
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = root.run(arguments)
     return Result(code, out.getvalue(), err.getvalue())
 
 

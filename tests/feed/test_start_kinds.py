@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from relevo.errors import BadContinuation, Conflict, InvalidValue, NotFound, SettingsMismatch
 from relevo.feed.model import FeedRange
 from relevo.feed.operating.operations import UnitHandle
 from relevo.feed.reading.pull import Reader
 from tests.feed.test_processor import Kitchen, kitchen
+from tests.support.logs import capture_logs
 
 if TYPE_CHECKING:
     from relevo.kernel.postgres import Wakeups

@@ -6,10 +6,10 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import structlog.testing
 
 from relevo.kernel.operation import PUBLIC, Text
 from tests.http.table import TABLE, code, op
+from tests.support.logs import capture_logs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -180,7 +180,7 @@ async def test_options_tells_the_methods_and_opens_nothing_to_other_origins(
 async def test_the_words_of_a_system_fault_go_to_the_log_only(
     site: Site, target: str, status: int, expected: str
 ) -> None:
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         reply = await site.ask("GET", target, key="viewer")
     assert (reply.status, code(reply)) == (status, expected)
     assert b"10.0.0.7" not in reply.body
@@ -198,7 +198,7 @@ async def test_secrets_are_neither_logged_nor_answered(
     secret = site.secrets["viewer"]
     wrong = "relevo_key-1_" + "w" * 43
     replies = []
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         for target in ("/v1/broken", "/v1/unreachable", "/v1/keys", "/v1/echo/1?x=1", "/routing/x"):
             replies += [await site.ask("GET", target, key=key) for key in ("viewer", wrong)]
         made = await site.ask(

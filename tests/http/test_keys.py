@@ -9,12 +9,12 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
-import structlog.testing
 
 from relevo import limits
 from relevo.errors import Conflict, InvalidValue, NotFound, SettingsError
 from relevo.http.access.keys import Keys, NewKey
 from relevo.kernel.sealing import MasterKey
+from tests.support.logs import capture_logs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -151,7 +151,7 @@ async def test_a_preset_key_is_added_to_those_there_are(keys: Keys) -> None:
 async def test_revoked_keys_do_not_come_back_by_a_restart(keys: Keys) -> None:
     await keys.ensure_first(PRESET)
     await keys.revoke((await keys.list(None, 1))[0].id)
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         assert await keys.ensure_first(PRESET) is None
         assert await keys.ensure_first(None) is None
     assert [entry["event"] for entry in logs] == ["preset_key_no_longer_counts"]
@@ -199,7 +199,7 @@ async def test_a_damaged_key_locks_out_nobody_else(keys: Keys, database: Databas
         "update relevo.access_key set secret_sealed = '\\x01' where id = $1 returning id",
         damaged.key.id,
     )
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         found = await keys.ring.signing_keys()
     assert [key.id for key in found] == [sound.key.id]
     assert [(entry["event"], entry["key"]) for entry in logs] == [

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
-import structlog.testing
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -21,6 +20,7 @@ from relevo.errors import Overloaded, RateLimited, SettingsError
 from relevo.http.admission import ConnectionBounds, PeerLog, RequestShares
 from relevo.http.answers import Answer
 from relevo.http.server import serve, serving
+from tests.support.logs import capture_logs
 
 if TYPE_CHECKING:
     from relevo.errors import RelevoError
@@ -266,7 +266,7 @@ async def test_garbage_after_a_valid_request_is_refused_behind_its_answer(
 ) -> None:
     app, api = application()
     async with serving(api, "127.0.0.1", 0) as address:
-        with structlog.testing.capture_logs() as lines, caplog.at_level(logging.INFO):
+        with capture_logs() as lines, caplog.at_level(logging.INFO):
             for _ in range(20):
                 reader, writer = await asyncio.open_connection("127.0.0.1", address.port)
                 app.entered.clear()
@@ -299,7 +299,7 @@ async def test_a_broken_body_is_refused_at_once_and_its_handler_does_not_wait_fo
 def test_a_peer_gets_a_line_per_second_and_the_next_one_counts_the_others() -> None:
     now = 100.0
     peers = PeerLog(clock=lambda: now)
-    with structlog.testing.capture_logs() as lines:
+    with capture_logs() as lines:
         for _ in range(5):
             peers.note("192.0.2.1", "http.refused", reason="garbage")
         peers.note("2001:db8::1", "http.refused", reason="garbage")

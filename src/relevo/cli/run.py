@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
-import structlog
 
 from relevo.cli import hosting
 from relevo.cli.generic.values import Listen, Text
@@ -22,13 +21,14 @@ from relevo.cli.up import announcer
 from relevo.errors import RelevoError
 from relevo.jobs.cli.board import board, screen
 from relevo.kernel.telemetry import configure_logs
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from relevo.app import App
     from relevo.cli.hosting import Announcement
     from relevo.cli.session import Session
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 LOOK_SECONDS: Final = 1.0
 LINE_SECONDS: Final = 10.0
 SHARE: Final = 20.0
@@ -77,7 +77,7 @@ def run(
     if only:
         app.serve_only(*only)
     live = sys.stdout.isatty() and not plain and session.output != "json"
-    level = session.given.get("log_level") or ("warning" if live else app.settings.log_level)
+    level = app.settings.log_level or ("warning" if live else "info")
     configure_logs(app.settings.log_format, level)
     announce, served = announcer(session.output), _served(app)
 

@@ -78,7 +78,7 @@ def up(session: Session, /, target: str | None, **arguments: Any) -> None:
         app = App(settings=session.local_settings(**arguments))
     else:
         app = app_for(target, session, **arguments)
-    configure_logs(app.settings.log_format, app.settings.log_level)
+    configure_logs(app.settings.log_format, app.settings.log_level or "info")
     announce = announcer(session.output)
     hosting.run(app, Hosting(started=lambda _, announcement: announce(announcement)))
 

@@ -11,12 +11,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from relevo.errors import HostSuperseded, RelevoError
 from relevo.governance.calls.pool_calls import ANSWER_SECONDS, PermitAsk
 from relevo.governance.pools import new_ticket
 from relevo.kernel import error_text
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from relevo.kernel.leases.life import Life
     from relevo.kernel.running.budgets import Budget
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 TURN_SECONDS: Final = 0.25
 """For how long a permit serves one lane, run after run, while others may wait for it."""
 AGAIN_SECONDS: Final = 0.5

@@ -10,18 +10,18 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import structlog
 
 from relevo.errors import RelevoError
 from relevo.governance.calls.cache_calls import CACHE_TYPE, CacheCalls, Cached
 from relevo.governance.core.replicas import Replicas
 from relevo.kernel import error_text
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from relevo.actors.service import Actors
     from relevo.governance.calls.cache_calls import CacheDefinition, VersionedResult
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 PRELOAD_SECONDS: Final = 30.0
 """How often hosts look whether what is to be preloaded is there, at the least."""
 PRELOADS_AT_ONCE: Final = 32

@@ -15,17 +15,17 @@ import resource
 import time
 from typing import TYPE_CHECKING, Final, Protocol
 
-import structlog
 from msgspec import Struct
 
 from relevo import limits
 from relevo.errors import Overloaded, RateLimited, SettingsError
 from relevo.kernel.networks import Networks, subscriber
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 _BUCKETS_SWEPT_AT: Final = 1_000
 PEERS_LOGGED_MAX: Final = 1_000
 """Peers whose last line is remembered; with more in one second, the others get none."""

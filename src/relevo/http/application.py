@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import structlog
 from msgspec import Struct
 
 from relevo import limits
@@ -54,6 +53,7 @@ from relevo.http.request import Head, Routes, check_host, command_of, head_of
 from relevo.kernel import cpu, uses
 from relevo.kernel.networks import Networks, subscriber
 from relevo.kernel.operation import PUBLIC, Operation
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from relevo.http.answers import Surface, Surfaces
@@ -64,7 +64,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class RequestBounds(Struct, frozen=True, kw_only=True):

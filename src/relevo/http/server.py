@@ -8,7 +8,6 @@ import socket
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-import structlog
 import uvicorn
 from msgspec import Struct
 
@@ -16,6 +15,7 @@ from relevo.errors import SettingsError
 from relevo.http.admission import ConnectionBounds, HttpConnections
 from relevo.http.handshakes import accept
 from relevo.http.protocol import KEEP_ALIVE_SECONDS, BoundedProtocol, check_uvicorn
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     import ssl
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from relevo.http.application import HttpApi
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 GRACE_SECONDS: Final = 10
 """How long requests in flight may take to end when the server stops."""
 CUT_OFF_SECONDS: Final = 2.0

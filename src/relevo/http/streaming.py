@@ -10,10 +10,10 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import structlog
 
 from relevo import limits
 from relevo.errors import RelevoError
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
@@ -30,7 +30,7 @@ CONTENT_TYPE: Final = b"text/event-stream"
 HEADERS: Final[Headers] = ((b"content-type", CONTENT_TYPE), (b"x-accel-buffering", b"no"))
 """The second header keeps proxies from buffering events."""
 SIGN_OF_LIFE: Final = b": still here\n\n"
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 def wanted(head: Head) -> bool:

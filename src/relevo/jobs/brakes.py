@@ -19,7 +19,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-import structlog
 from msgspec import Struct
 
 from relevo import limits
@@ -28,6 +27,7 @@ from relevo.jobs import parcels
 from relevo.jobs.core import codes
 from relevo.kernel.postgres import catalog
 from relevo.kernel.postgres.repeating import until_fewer
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence, Set
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from relevo.kernel.postgres import Database, Transaction, Wakeups
 
 SQL = catalog.load("relevo.jobs")
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 PAUSE: Final = timedelta(minutes=10)
 ROWS: Final = 1_000
 GATHER_SECONDS: Final = 0.2

@@ -6,7 +6,6 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, cast
 
 import msgspec
-import structlog
 from msgspec import Struct
 
 from relevo.errors import Closed
@@ -15,6 +14,7 @@ from relevo.jobs.errors import JobFailed, JobMissing
 from relevo.jobs.running.ledger import ENDED
 from relevo.kernel import uses
 from relevo.kernel.postgres import catalog
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 SQL = catalog.load("relevo.jobs")
 POLL_SECONDS: Final = 0.25
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class JobHandle(Generic[R]):

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 import msgspec
-import structlog
 
 from relevo import limits
 from relevo.errors import RelevoError
@@ -20,12 +19,13 @@ from relevo.kernel import cpu
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.postgres import catalog, clock
 from relevo.kernel.postgres.repeating import until_fewer
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from relevo.kernel.postgres import Database, Transaction, Wakeups
 
 SQL = catalog.load("relevo.jobs")
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 SERIES_ROWS: Final = 200
 SERIES_BATCHES: Final = 100
 """Batches that are made ready before the leader continues with its other duties."""

@@ -6,17 +6,17 @@ import asyncio
 import random
 from typing import TYPE_CHECKING
 
-import structlog
 from msgspec import Struct
 
 from relevo.kernel import uses
 from relevo.kernel.backoff import Backoff
+from relevo.kernel.telemetry.logs import get_logger
 from relevo.kernel.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 HEALTHY_SECONDS = 30.0
 """A loop that has run this long since it died counts as well again."""
 

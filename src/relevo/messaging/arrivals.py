@@ -5,11 +5,10 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-import structlog
-
 from relevo.errors import CallerError, NotFound, RelevoError
 from relevo.kernel import faults
 from relevo.kernel.postgres import catalog
+from relevo.kernel.telemetry.logs import get_logger
 from relevo.messaging.core.acceptance import Outgoing
 from relevo.messaging.core.content import BODY_KINDS, Body
 from relevo.messaging.core.heads import message_of
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from relevo.messaging.service import MessagingTools
 
 SQL = catalog.load(__package__)
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 LOOK_SECONDS: Final = 0.25
 """How often a host looks: sends in callers' transactions wake nobody."""
 ROWS: Final = 500

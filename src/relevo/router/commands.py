@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 import msgspec
-import structlog
 from msgspec import Struct
 
 from relevo.errors import CallerError, ConditionNotMet, InvalidValue, NotFound, RelevoError
 from relevo.kernel import cpu
 from relevo.kernel.decoding import json_object
 from relevo.kernel.postgres.grouping import Group
+from relevo.kernel.telemetry.logs import get_logger
 from relevo.router import storage, watching
 from relevo.router.core.world import World
 from relevo.router.events import OFFERS
@@ -147,7 +147,7 @@ async def each(page: Any, wanted: Any) -> AsyncIterator[Any]:
 
 LANES = 2
 """Concurrent transactions of a host; more would mostly wait for each other's rows."""
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class RouterCall(Struct, frozen=True):

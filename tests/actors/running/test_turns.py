@@ -7,7 +7,6 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import structlog
 from msgspec import Struct, field
 
 from relevo.actors import Actor, Deferred, Interface, Offloaded, method, timer
@@ -28,6 +27,7 @@ from relevo.errors import (
 from relevo.limits import ACTOR_STATE_BYTES_MAX
 from tests.actors.bank import InsufficientFunds
 from tests.jobs.office import until
+from tests.support.logs import capture_logs
 
 if TYPE_CHECKING:
     from relevo import App
@@ -248,7 +248,7 @@ async def test_changes_deep_in_the_state_are_stored(lab: Host) -> None:
     assert again.document.value.deep == {"a": [{"n": 2}]}
     with pytest.raises(TooLarge):
         await actor.grow(ACTOR_STATE_BYTES_MAX + 1)
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         await actor.grow(300_000)
         await actor.grow(300_001)
     assert [one["event"] for one in logs].count("actor.large_state") == 1

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import pytest
-from structlog.testing import capture_logs
 
 from relevo import App, errors, settings
 from relevo.cli.doctor.checks import Patient, restore
 from relevo.kernel.postgres.database import Database
 from tests.kernel.postgres.dumps import load, program
 from tests.kernel.postgres.errand import run_errands
+from tests.support.logs import capture_logs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

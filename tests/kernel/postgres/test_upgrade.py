@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import pytest
-from structlog.testing import capture_logs
 
 import relevo
 from relevo import errors, settings
 from relevo.kernel.postgres.embedded.account import binaries, server_account, usable_binaries
 from tests.kernel.postgres.servers import debian_server, server
+from tests.support.logs import capture_logs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

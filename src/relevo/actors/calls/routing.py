@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from relevo.actors.core.routing import Route, RouteTable, route_topic
 from relevo.errors import RelevoError
 from relevo.kernel.postgres import catalog
 from relevo.kernel.postgres.grouping import Group
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,7 +23,7 @@ POLL_SECONDS: Final = 1.0
 """How old a route may be where wake-ups are not heard."""
 LISTENING_SECONDS: Final = 10.0
 """How old it may be where they are: a wake-up can be lost."""
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Routes:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-import structlog
-
 from relevo.actors.core.mailbox import Mailbox
 from relevo.actors.running.deferred import Deferred
 from relevo.actors.running.gate import FENCED_SECONDS, Gate, Outlet
@@ -22,6 +20,7 @@ from relevo.actors.running.turn_runner import TurnRunner
 from relevo.actors.states import ACTIVATION
 from relevo.errors import ActivationLost, DeadlineExceeded, Dropped, MailboxFull
 from relevo.kernel import error_text
+from relevo.kernel.telemetry.logs import get_logger
 from relevo.limits import ACTOR_DEFERRED_MAX
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from relevo.kernel.leases.held import Lease
     from relevo.kernel.running.deadlines import Deadlines
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 ENTRIES_KEPT: Final = 10_000
 """Entries of maps that an activation keeps in memory between turns."""
 

@@ -6,11 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
-import structlog
 
 from relevo.actors.core import deadlocks
 from relevo.actors.core.deadlocks import ActorWaits, Probe, RunningTurn, WaitingCall
 from relevo.errors import DeadlockDetected, RelevoError
+from relevo.kernel.telemetry.logs import get_logger
 from relevo.limits import ACTOR_CHAIN_FRAMES_MAX, ACTOR_PROBE_SECONDS
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from relevo.actors.running.runtime import ActorRuntime
     from relevo.actors.running.turn import Turn, Work
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 LOOK_SECONDS: Final = 0.5
 AGAIN_SECONDS: Final = 2.0
 """How long until a call that still waits is looked at again."""

@@ -13,7 +13,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
-import structlog
 
 from relevo.actors.core.deltas import DueMessage, DueReminder, ReminderChange
 from relevo.actors.core.identity import ActorRef, slot_of
@@ -33,6 +32,7 @@ from relevo.errors import (
 )
 from relevo.kernel import error_text, faults
 from relevo.kernel.backoff import Backoff
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from relevo.kernel.leases.model import Fence
     from relevo.kernel.postgres.wakeups import Signal
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 LOOK_SECONDS: Final = 1.0
 POSTPONED_SECONDS: Final = 5.0
 """How long work waits whose actor cannot be activated now."""

@@ -8,8 +8,6 @@ import random
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-import structlog
-
 from relevo.actors.calls.answers import answer_of_error
 from relevo.actors.core.calls import Answer, MovedTo, Returned
 from relevo.actors.core.identity import ActorRef, slot_of
@@ -34,6 +32,7 @@ from relevo.errors import (
 from relevo.kernel import faults
 from relevo.kernel.running.deadlines import Deadlines
 from relevo.kernel.running.threads import Threads
+from relevo.kernel.telemetry.logs import get_logger
 from relevo.limits import (
     ACTOR_CHAIN_DEPTH_MAX,
     ACTOR_IDLE_SCAN_SECONDS,
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
     from relevo.kernel.leases.held import Holder, Lease
     from relevo.kernel.leases.model import Fence
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 _ADMITTED: Final = Returned(b"\xc0")
 CLOSE_SECONDS: Final = 1.0
 RELIEF: Final = 0.95

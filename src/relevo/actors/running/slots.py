@@ -7,8 +7,6 @@ import inspect
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from relevo.actors.core.calls import Chain, MovedTo
 from relevo.actors.core.deltas import StoredActor
 from relevo.actors.core.numbers import Numbers
@@ -24,6 +22,7 @@ from relevo.errors import (
 )
 from relevo.kernel import error_text
 from relevo.kernel.backoff import Backoff
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from relevo.actors.states import DeactivationReason
     from relevo.kernel.leases.held import Lease
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 AGAIN = Backoff(first=0.1, longest=30.0, jitter=(1.0, 1.0))
 POISONED_SECONDS = 30.0
 _chains = Numbers()

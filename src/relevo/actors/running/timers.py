@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import structlog
-
 from relevo.actors.running.turn import FunctionWork
 from relevo.errors import InvalidValue
 from relevo.kernel import error_text
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     import asyncio
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
     from relevo.actors.running.activation import Activation
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 SECONDS_MIN: Final = 0.001
 
 

@@ -13,8 +13,6 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from relevo.actors.core.deltas import Delta
 from relevo.actors.running import around
 from relevo.actors.running.deferred import Deferred
@@ -25,6 +23,7 @@ from relevo.errors import (
     TurnTimeout,
 )
 from relevo.kernel import error_text, faults
+from relevo.kernel.telemetry.logs import get_logger
 from relevo.limits import ACTOR_ABORT_SECONDS, ACTOR_STATE_BYTES_WARN
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from relevo.actors.running.gate import Mark
     from relevo.actors.running.memory.journal import Journal
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class TurnRunner:

@@ -7,13 +7,13 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-import structlog
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from relevo.actors.running.runtime import ActorRuntime
     from relevo.actors.running.turn import Turn
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 HELD_SECONDS: Final = 0.1
 """How long one stretch of code may hold the loop without a warning."""
 

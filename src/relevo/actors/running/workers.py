@@ -12,16 +12,15 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from relevo.actors.running.turn import CURRENT
 from relevo.kernel import uses
 from relevo.kernel.telemetry import tracing
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from relevo.actors.running.turn import Turn
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 IDLE_MAX: Final = 64
 """Tasks that are kept without work."""
 STRETCH_SECONDS: Final = 0.002

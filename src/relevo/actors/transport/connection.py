@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
-import structlog
 from msgspec import Struct
 
 from relevo import limits
@@ -18,13 +17,14 @@ from relevo.actors.transport.incoming import Incoming
 from relevo.actors.transport.outbox import Outbox
 from relevo.actors.transport.outgoing import Outgoing
 from relevo.errors import TooLarge
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from relevo.actors.core.calls import Answer, Call
     from relevo.actors.transport.handshake import Handshake, PeerIdentity
     from relevo.actors.transport.receiving import Receiver
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 TICKS_PER_PING = 5
 
 

@@ -7,7 +7,6 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import structlog
 from msgspec import Struct
 
 from relevo import limits
@@ -15,6 +14,7 @@ from relevo.actors.core.calls import Answer, Call, Refused
 from relevo.actors.transport.credit import ReceiveCredit, Window
 from relevo.actors.transport.frames import AnswerFrame, Credit
 from relevo.errors import OutcomeUnknown, Overloaded, TooLarge
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from relevo.actors.transport.outbox import Outbox
     from relevo.actors.transport.receiving import Peer, Receiver
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 GRANT_SECONDS: Final = 0.02
 """How long a small amount of credit may be owed."""
 

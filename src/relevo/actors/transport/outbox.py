@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from relevo import limits
 from relevo.actors.transport import frames
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from relevo.actors.transport.frames import TransportFrame
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 FLUSH_BYTES: Final = 256 * 1024
 """So many bytes leave at once, without waiting for the end of the pass."""
 

@@ -8,7 +8,6 @@ import secrets
 from functools import partial
 from typing import TYPE_CHECKING
 
-import structlog
 from msgspec import Struct
 
 from relevo import limits
@@ -26,6 +25,7 @@ from relevo.actors.transport.receiving import NoReceiver
 from relevo.actors.transport.tls import PeerTls, binding_of_server
 from relevo.errors import SettingsError
 from relevo.kernel.backoff import Backoff
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from relevo.actors.transport.handshake import Role
     from relevo.actors.transport.receiving import Receiver
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 CONNECTIONS_TRIED = 3
 """A call moves on when its connection is given up, as one of two between the same hosts is."""
 BACKOFF = Backoff(first=0.05, longest=2.0, jitter=(0.5, 1.0))

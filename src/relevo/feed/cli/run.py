@@ -60,7 +60,8 @@ def run(session: Session, target: str, until: Until | None) -> None:
     done when a run ends stays for the next one: the state is in the leases.
     """
     app, processors = _found(target)
-    configure_logs(app.settings.log_format, session.given.get("log_level") or "warning")
+    level = session.given.get("log_level") or app.settings.log_level or "warning"
+    configure_logs(app.settings.log_format, level)
     asyncio.run(_serve(app, processors, until))
 
 

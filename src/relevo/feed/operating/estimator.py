@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import structlog
 from msgspec import Struct
 
 from relevo.errors import InvalidValue, NotFound, RelevoError
@@ -21,6 +20,7 @@ from relevo.kernel import callables
 from relevo.kernel.events.model import LOG_NAME
 from relevo.kernel.leases.hosts import instant
 from relevo.kernel.postgres import catalog
+from relevo.kernel.telemetry.logs import get_logger
 from relevo.store.ranges import Interval
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from relevo.kernel.telemetry.metrics import Metrics
 
 SQL = catalog.load("relevo.feed")
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 COUNT_MAX = 10_000
 """Changes that are counted one by one per lease; beyond that the figure is extrapolated."""
 MEASURE_SECONDS: Final = 15.0

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from relevo import limits
 from relevo.errors import Conflict, NotFound
 from relevo.kernel.postgres import catalog
+from relevo.kernel.telemetry.logs import get_logger
 from relevo.store import lifecycle
 
 if TYPE_CHECKING:
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from relevo.store import Store
 
 SQL = catalog.load("relevo.feed")
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 RANGE_ITEMS_MAX: Final = 5_000_000
 RANGE_BYTES_MAX: Final = 20 * 1024 * limits.MIB
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 import msgspec
-import structlog
 from msgspec import Struct
 
 from relevo.kernel.leases.units import host_topic
 from relevo.kernel.postgres import catalog
 from relevo.kernel.postgres.repeating import until_fewer
+from relevo.kernel.telemetry.logs import get_logger
 from relevo.store.ranges import Interval, Range, RangeMap
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from relevo.kernel.postgres import Database, Transaction, Wakeups
 
 SQL = catalog.load("relevo.feed")
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 TRIM_ROWS: Final = 1_000
 TRIM_ROUNDS_MAX: Final = 100
 """Statements per turn, so that other housekeeping is not held up."""

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
 import msgspec
-import structlog
 from msgspec import Struct
 
 from relevo.errors import (
@@ -32,6 +31,7 @@ from relevo.feed.reading.start import Start
 from relevo.feed.reading.tokens import TokenPlace
 from relevo.kernel import faults
 from relevo.kernel.postgres import catalog
+from relevo.kernel.telemetry.logs import get_logger
 from relevo.store.keys import SPACE_MAX, SPACE_MIN
 from relevo.store.ranges import Interval
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from relevo.store.ranges import RangeMap
 
 SQL = catalog.load("relevo.feed")
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class UnitDeleted(Unavailable):

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import msgspec
-import structlog
 from msgspec import Struct
 
 from relevo.errors import DatabaseUnavailable, LeaseLost, LeaseStoreError, OutcomeUnknown
@@ -22,6 +21,7 @@ from relevo.kernel.running.calls import HandlerCall, Limits, watched
 from relevo.kernel.running.threads import Threads
 from relevo.kernel.running.verdicts import verdict_in
 from relevo.kernel.telemetry import tracing
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from relevo.kernel.leases import Lease, Leases
     from relevo.kernel.telemetry.metrics import Metrics
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 CANCEL_SECONDS = 5.0
 """How long a call whose lease is lost may take to end."""
 FAILURES_MAX = 5

@@ -10,8 +10,6 @@ import random
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from relevo.errors import HandlerError, HostFenced, LeaseLost, LeaseStoreError, OutcomeUnknown
 from relevo.feed.operating import dead_letters
 from relevo.feed.processing.calls import CallWatch, call, documents
@@ -24,6 +22,7 @@ from relevo.kernel.leases.hosts import instant
 from relevo.kernel.postgres import catalog
 from relevo.kernel.running.calls import CallAbandoned, Limits
 from relevo.kernel.running.verdicts import Fail, RetryLater, Suspend, verdict_in
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from relevo.kernel.postgres import Transaction
 
 SQL = catalog.load("relevo.feed")
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 CRASHES_BURY = 3
 """Crashes after which the change in flight becomes a dead letter."""
 CRASHES_BLOCK = 5

@@ -8,7 +8,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import structlog
 
 from relevo.errors import (
     Conflict,
@@ -36,6 +35,7 @@ from relevo.kernel.leases import Membership, UnitSettings
 from relevo.kernel.leases.hosts import instant
 from relevo.kernel.postgres import catalog
 from relevo.kernel.running.calls import CallAbandoned
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from relevo.kernel.supervision import Supervisor
 
 SQL = catalog.load("relevo.feed")
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 STORE_ERRORS = (MonitoredError, LeaseStoreError, FeedExpired, FeedRegressed, ContainerRecreated)
 JOINS_MAX = 5
 """How often a host joins again because the unit was deleted in between."""

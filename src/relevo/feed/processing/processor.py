@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 
-import structlog
 from msgspec import Struct
 
 from relevo import limits
@@ -18,6 +17,7 @@ from relevo.feed.reading import bounds, filters
 from relevo.feed.reading import start as starts
 from relevo.kernel import callables, uses
 from relevo.kernel.backoff import Backoff
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from relevo.feed.reading.filters import Filter
     from relevo.kernel.leases import Lease
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 Notification = Literal[
     "acquired", "released", "error", "stalled", "dead_lettered", "completed"
 ]  # fmt: skip

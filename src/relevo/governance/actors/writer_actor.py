@@ -13,7 +13,6 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import structlog
 from msgspec import Struct
 
 from relevo.actors.markers import reminder_handler
@@ -26,6 +25,7 @@ from relevo.governance.core.buffers import Intent, WriterBuffer
 from relevo.governance.errors import Rejected, StaleSink
 from relevo.kernel import error_text, faults
 from relevo.kernel.backoff import Backoff
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from relevo.governance.core.buffers import Piece, WriteAnswer
     from relevo.governance.sinks import Sink, SinkFence
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 AGAIN: Final = Backoff(first=0.1, longest=10.0, jitter=(0.5, 1.0))
 IDS_STORED_MAX: Final = 100_000
 """Ids of written events of a key that a crash does not forget."""

@@ -14,7 +14,6 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
-import structlog
 from msgspec import Struct
 
 from relevo import limits
@@ -24,6 +23,7 @@ from relevo.http.access.roles import permissions_of, reach_of, scopes_of
 from relevo.kernel import uses
 from relevo.kernel.postgres import catalog
 from relevo.kernel.postgres.grouping import Group
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,7 +35,7 @@ SQL = catalog.load("relevo.http")
 LAST_USE_SECONDS: Final = 60.0
 """`last_used_at` of a key is written at most this often."""
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class AccessKey(Struct, frozen=True, kw_only=True):

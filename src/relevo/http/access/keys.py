@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from uuid import UUID
 
 import asyncpg
-import structlog
 from msgspec import Struct
 
 from relevo import limits
 from relevo.errors import Conflict, InvalidValue, NotFound, ReferenceNotFound, SettingsError
 from relevo.http.access.keyring import SQL, KeyRing
 from relevo.http.access.signing import decode_secret
+from relevo.kernel.telemetry.logs import get_logger
 from relevo.messaging.core.classes import Inflation
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ KeyKind = Literal["bearer", "signing"]
 KeyState = Literal["active", "expired", "revoked"]
 
 _SECRET_BYTES: Final = 32
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class KeyInfo(Struct, frozen=True, kw_only=True):

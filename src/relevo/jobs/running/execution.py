@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import structlog
 
 from relevo.jobs import states
 from relevo.jobs.core import outcomes
@@ -18,6 +17,7 @@ from relevo.jobs.running.context import BlockingContext
 from relevo.kernel import error_text
 from relevo.kernel.running.runs import Run
 from relevo.kernel.running.verdicts import Interruption
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from relevo.jobs.registry import Handler
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Caller = Callable[["Handler", "JobContext"], Awaitable[Any]]
 """Calls a handler, in the loop, a thread or a process."""
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 _DECODER: Final = msgspec.json.Decoder()
 _RANDOM = random.Random()  # noqa: S311 - jitter, not a secret
 

@@ -6,8 +6,6 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import structlog
-
 from relevo.jobs import parcels, states
 from relevo.jobs.core import codes, outcomes
 from relevo.jobs.errors import JobCanceled
@@ -21,6 +19,7 @@ from relevo.kernel.postgres.grouping import Group
 from relevo.kernel.running.calls import Limits
 from relevo.kernel.running.ledger import Answer
 from relevo.kernel.running.threads import Threads
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     import asyncio
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from relevo.kernel.running.rounds import Rounds
 
 SQL = catalog.load("relevo.jobs")
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 CANCEL_GRACE: Final = 10.0
 """Seconds for a canceled handler to reach a checkpoint before it is cancelled at an await."""
 ENDED: Final = "jobs:ended"

@@ -14,11 +14,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from relevo import limits
 from relevo.jobs.running.claims import JobClaim
 from relevo.kernel.postgres import catalog
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from relevo.kernel.postgres import Database
 
 SQL = catalog.load("relevo.jobs")
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 RETRY_SECONDS: Final = 1.0
 """When to look again for a job that another host seems to have taken."""
 

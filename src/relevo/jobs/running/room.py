@@ -10,11 +10,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final, cast
 
-import structlog
 from msgspec import Struct
 
 from relevo.kernel.postgres import catalog
 from relevo.kernel.running.preempting import RunningWork, choose_victims
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence, Set
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from relevo.kernel.running.rounds import Rounds
 
 SQL = catalog.load("relevo.jobs")
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 LOOK_SECONDS: Final = 0.5
 """Longer than an idle host takes to find a ready job."""
 ASK_AGAIN_SECONDS: Final = 10.0

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from relevo import limits
 from relevo.errors import InvalidValue
 from relevo.kernel.events import appending, model, reading
@@ -14,6 +12,7 @@ from relevo.kernel.events.model import EventPage, LogPlace
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.part import Part, Service
 from relevo.kernel.postgres import catalog
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from relevo.kernel.postgres import Transaction
 
 SQL = catalog.load(__package__)
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 DAYS_AHEAD = 2
 """Partitions are there so many days before they are needed."""
 

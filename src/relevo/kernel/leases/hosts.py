@@ -12,11 +12,10 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Literal
 
-import structlog
-
 from relevo.kernel import faults
 from relevo.kernel.leases.holdings import Owned
 from relevo.kernel.postgres import catalog
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from relevo.kernel.postgres.pool.endpoint import Endpoint
 
 SQL = catalog.load(__package__)
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 EndReason = Literal["stopped", "lapsed", "superseded"]
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)

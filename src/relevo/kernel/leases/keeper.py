@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import msgspec
-import structlog
 
 from relevo.errors import LeaseLost, RelevoError
 from relevo.kernel import faults
@@ -17,6 +16,7 @@ from relevo.kernel.leases.held import Lease
 from relevo.kernel.leases.model import Fence, Load
 from relevo.kernel.leases.saving import Given, Savings
 from relevo.kernel.leases.units import host_topic
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from relevo.kernel.postgres.database import Database
     from relevo.kernel.postgres.wakeups import Wakeups
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 ABORT_SECONDS = 10.0
 """How long a canceled holder may take to end before its lease goes on all the same."""
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import asyncpg
 import msgspec
-import structlog
 from msgspec import Struct
 
 from relevo.errors import Conflict, HostSuperseded
@@ -21,6 +20,7 @@ from relevo.kernel.leases.hosts import Beat, Deadline, Heart, instant
 from relevo.kernel.leases.keeper import Keeper
 from relevo.kernel.leases.model import LeaseConfig
 from relevo.kernel.postgres import catalog
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from relevo.kernel.postgres.wakeups import Wakeups
 
 SQL = catalog.load(__package__)
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 REGISTER_ATTEMPTS = 5
 
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from relevo.kernel.leases.model import SINGLETON
 from relevo.kernel.postgres import catalog, clock
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from relevo.kernel.postgres.database import Database
 
 SQL = catalog.load(__package__)
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 RARE_SECONDS: Final = 60.0
 RARE_FIRST_SECONDS: Final = 5.0
 """What is done once a minute or less has time: a new leader first catches up with what has not,

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import structlog
 from msgspec import Struct
 
 from relevo import limits
@@ -16,6 +15,7 @@ from relevo.errors import LeaseLost, TooLarge
 from relevo.kernel.leases.hosts import instant
 from relevo.kernel.postgres import catalog
 from relevo.kernel.postgres.grouping import Group
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from relevo.kernel.postgres.database import Database, Transaction
 
 SQL = catalog.load(__package__)
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Given(Struct, frozen=True):

@@ -10,8 +10,6 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, cast
 
-import structlog
-
 from relevo import limits
 from relevo.errors import (
     Conflict,
@@ -33,6 +31,7 @@ from relevo.kernel.leases.states import HOST, HostState
 from relevo.kernel.leases.units import Bootstrap, Unit, enter, host_topic
 from relevo.kernel.leases.write_probe import Probed, WriteProbe
 from relevo.kernel.postgres import catalog
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from relevo.kernel.supervision import Supervisor
 
 SQL = catalog.load(__package__)
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 SKEW_WARN_SECONDS = 2.0
 COURTESY_SECONDS = 5.0
 """How long a stopping host tries to say so; it has to stop either way."""

@@ -6,16 +6,16 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-import structlog
 from msgspec import Struct
 
 from relevo.kernel.postgres import catalog
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from relevo.kernel.postgres.database import Database, Transaction
 
 SQL = catalog.load(__package__)
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 SHIFT_WARN_SECONDS = 1.0
 
 

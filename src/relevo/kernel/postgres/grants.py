@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import structlog
 from msgspec import Struct
 
 from relevo.kernel.postgres import catalog
 from relevo.kernel.postgres.binding import quoted
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from relevo.kernel.postgres.database import Database, Transaction
 
 SQL = catalog.load(__package__)
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 KINDS: Final = ("owner", "host", "submitter", "reader")
 SUBMITTING: Final = (
     "submit_job", "submit_jobs_in", "put_item", "send_message", "arrive_messages",

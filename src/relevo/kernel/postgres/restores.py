@@ -11,17 +11,17 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-import structlog
 from msgspec import Struct
 
 from relevo.errors import SchemaError
 from relevo.kernel.postgres import catalog
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from relevo.kernel.postgres.database import Database
 
 SQL = catalog.load(__package__)
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 Lost = tuple[tuple[int, int], ...]
 """Intervals of LSNs that may have been used after a backup that was restored."""
 _lost: Final = msgspec.json.Decoder(Lost)

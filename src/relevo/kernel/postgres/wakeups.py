@@ -14,13 +14,13 @@ import secrets
 from typing import TYPE_CHECKING
 
 import asyncpg
-import structlog
 
 from relevo import limits
 from relevo.errors import RelevoError
 from relevo.kernel import uses
 from relevo.kernel.backoff import Backoff
 from relevo.kernel.postgres import catalog
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -37,7 +37,7 @@ _LOST = (
     asyncpg.InternalClientError,
     RelevoError,
 )
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Signal:

@@ -14,8 +14,6 @@ import random
 import time
 from typing import TYPE_CHECKING, Final, Generic
 
-import structlog
-
 from relevo.errors import RelevoError
 from relevo.kernel import uses
 from relevo.kernel.backoff import Backoff
@@ -24,6 +22,7 @@ from relevo.kernel.running.ledger import C, S
 from relevo.kernel.running.rounds import Rounds
 from relevo.kernel.running.runs import HostStops
 from relevo.kernel.telemetry import tracing
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from relevo.kernel.running.runs import Run
     from relevo.kernel.telemetry.metrics import Metrics
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 PROBE_SECONDS: Final = 0.25
 """How often an idle host looks: submits in callers' transactions send no wake-up."""
 SETTLE_SECONDS: Final = 0.02

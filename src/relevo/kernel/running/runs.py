@@ -9,21 +9,20 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
-import structlog
-
 from relevo.errors import HandlerError, HandlerTimeout
 from relevo.kernel import error_text
 from relevo.kernel.running.calls import HandlerCall
 from relevo.kernel.running.ledger import C, S
 from relevo.kernel.running.verdicts import Interruption
 from relevo.kernel.telemetry import tracing
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from relevo.kernel.running.calls import Limits
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class HostStops(Exception):

@@ -56,7 +56,8 @@ def autoscale(session: Session, name: str, target: str, low: int | None, high: i
     scaling = msgspec.structs.replace(
         definition.scaling, **{key: value for key, value in given.items() if value is not None}
     )
-    configure_logs(app.settings.log_format, session.given.get("log_level") or "warning")
+    level = app.settings.log_level or "warning"
+    configure_logs(app.settings.log_format, level)
     run = [sys.executable, "-m", "relevo.cli", "run", target, "--only", name, "--plain"]
     asyncio.run(_scale(app, name, scaling, [*run, *_where(app)]))
 

@@ -6,12 +6,11 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from relevo.errors import MessageLockLost
 from relevo.kernel import error_text
 from relevo.kernel.running.runs import Run
 from relevo.kernel.running.verdicts import Fail, Interruption, RetryLater, Suspend, verdict_in
+from relevo.kernel.telemetry.logs import get_logger
 from relevo.limits import MESSAGE_REASON_LENGTH_MAX
 from relevo.messaging.running.calls import BlockingReceived
 from relevo.messaging.running.claims import MessageClaim, MessageSettlement
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from relevo.messaging.registry import ConsumersDefinition
     from relevo.messaging.running.calls import ConsumerCall
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class MessageRun(Run[MessageClaim, MessageSettlement]):

@@ -7,7 +7,6 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-import structlog
 from msgspec import Struct
 
 from relevo.errors import MessageLockLost
@@ -18,6 +17,7 @@ from relevo.kernel.running.calls import Limits
 from relevo.kernel.running.ledger import Answer
 from relevo.kernel.running.threads import Threads
 from relevo.kernel.running.verdicts import Interruption
+from relevo.kernel.telemetry.logs import get_logger
 from relevo.kernel.telemetry.metrics import Durations
 from relevo.messaging.core.hours import Hours
 from relevo.messaging.core.reserving import Reservation, Slots, limits_text
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from relevo.messaging.running.context import EntityNames
 
 SQL = catalog.load("relevo.messaging")
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 HOST_TOPIC: Final = "consumers:{}"
 """Wakes a host that has a handler to ask for room."""
 ASK_SECONDS: Final = 0.1

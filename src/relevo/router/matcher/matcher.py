@@ -13,14 +13,13 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import structlog
-
 from relevo.errors import LeaseLost, RelevoError, TooLarge
 from relevo.kernel import cpu, faults
 from relevo.kernel.events.model import TOPIC
 from relevo.kernel.leases import fencing
 from relevo.kernel.leases.model import SINGLETON
 from relevo.kernel.postgres import catalog, clock
+from relevo.kernel.telemetry.logs import get_logger
 from relevo.router.matcher import readings, steps
 from relevo.router.matcher.memory import ROWS_MAX, Follower, Hints, Memory, in_parts
 from relevo.router.matcher.pending_rules import ClassificationAnswers, PendingRules
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
 SQL = catalog.load("relevo.router")
 T = TypeVar("T")
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 POLL_SECONDS = 1.0
 DEAF_POLL_SECONDS = 0.5
 """How often the log is read without a wake-up, and without a listener."""

@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-import structlog
 from msgspec import Struct
 
 from relevo.kernel import faults
 from relevo.kernel.events.model import TOPIC
+from relevo.kernel.telemetry.logs import get_logger
 from relevo.router.core.rules import RuleAnswer
 from relevo.router.matcher import readings
 from relevo.router.matcher.readings import JobReading
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 AT_ONCE_MAX: Final = 64
 """Jobs that are asked about at once; each may need several calls."""
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class ClassificationAnswers(Struct, frozen=True):

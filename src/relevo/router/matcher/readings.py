@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import structlog
 from msgspec import Struct
 
 from relevo.errors import RuleFailed
+from relevo.kernel.telemetry.logs import get_logger
 from relevo.router.core import classification, queueing, rules, scoring_rules
 from relevo.router.core.capacity import ChannelTerms
 from relevo.router.core.classification import QueueCandidate, Subject, Unclassifiable
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from relevo.router.storage import Resources
     from relevo.router.wire.policies import ClassificationPolicy
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 MODES: Final[dict[type[Struct], Mode]] = {
     BestWorkerMode: "bestWorker",
     LongestIdleMode: "longestIdle",

@@ -48,12 +48,10 @@ def parse(url: str) -> DatabaseAddress:
     parts = _parts(url)
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     options = {
-        _OTHER_WORDS.get(name, name): value
-        for name, value in given.items()
+        name: value
+        for name, value in _libpq_words(given).items()
         if name not in _LEFT_OUT | _HONOURED
     }
-    if given.get("ssl") in ("true", "True", "1"):
-        options["sslmode"] = "require"
     if options.keys() != given.keys():
         parts = parts._replace(query=urlencode(options, quote_via=quote))
     left_out = tuple(name for name in given if name in _LEFT_OUT)
@@ -64,6 +62,18 @@ def parse(url: str) -> DatabaseAddress:
         left_out=left_out,
         unmet=tuple(name for name in left_out if name in _DEMANDS and given[name] == "require"),
     )
+
+
+def for_drivers(url: str) -> str:
+    """The URL as libpq and asyncpg read it: without the driver, and without options of Relevo's.
+
+    >>> for_drivers("postgresql+psycopg://db/shop?pgbouncer=true&application_name=shop")
+    'postgresql://db/shop?application_name=shop'
+    """
+    parts = _parts(url)
+    options = _libpq_words(dict(parse_qsl(parts.query, keep_blank_values=True)))
+    options.pop("pgbouncer", None)
+    return parts._replace(query=urlencode(options, quote_via=quote)).geturl()
 
 
 def place(url: str) -> str:
@@ -84,6 +94,14 @@ def _parts(url: str) -> SplitResult:
             f"a database URL starts with postgresql://, not {parts.scheme or 'nothing'}://"
         )
     return parts._replace(scheme=scheme) if plus else parts
+
+
+def _libpq_words(given: dict[str, str]) -> dict[str, str]:
+    """The options under libpq's names."""
+    options = {_OTHER_WORDS.get(name, name): value for name, value in given.items()}
+    if given.get("ssl") in ("true", "True", "1"):
+        options["sslmode"] = "require"
+    return options
 
 
 def _seconds(text: str | None) -> float | None:

@@ -20,11 +20,11 @@ import time
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import asyncpg
-import structlog
 
 from relevo import limits
 from relevo.errors import Closed, ConnectionsBusy
 from relevo.kernel.postgres import catalog, locks
+from relevo.kernel.telemetry.logs import get_logger
 from relevo.kernel.uses import Turns, shares
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ def _is_closed(connection: Pooled) -> bool:
 
 
 SQL = catalog.load("relevo.kernel.postgres")
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 ASLEEP_SECONDS: Final = 5.0
 """As `relevo.stay_awake`: a session that sleeps this long on Relevo's locks is ended."""
 _FAILURES: Final = (

@@ -54,6 +54,11 @@ class Endpoint:
         return endpoint
 
     @property
+    def url_for_drivers(self) -> str:
+        """The URL for other programs' asyncpg, psycopg or SQLAlchemy."""
+        return address.for_drivers(self.url)
+
+    @property
     def program(self) -> str:
         """The application name of its sessions, unless a pooler is in between."""
         return application_name(self.schema)
