@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
+from relevo.actors.actor import Actor
 from relevo.actors.definitions import default_max_local
+from relevo.kernel import callables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -55,6 +57,7 @@ class ActorMethods:
         `app.actor(Account, "alice")` is a proxy: no I/O, and nothing is activated. `type` says
         which type is meant if several implement the interface.
         """
+        _check_written(name_or_interface, key, "app.actor")
         if isinstance(name_or_interface, str):
             return self.actors.define(name_or_interface, implements=implements, **options)
         return self.actors.proxy(name_or_interface, key, type=type)
@@ -102,6 +105,7 @@ class ActorMethods:
         else on the less busy of two others picked at random. With a name, such as
         `app.stateless(Resizer, "large")`, they run in activations of that name only.
         """
+        _check_written(name_or_interface, name, "app.stateless")
         if not isinstance(name_or_interface, str):
             return self.actors.stateless(name_or_interface, name, type=type)
         permit = None
@@ -112,3 +116,9 @@ class ActorMethods:
             max_local=default_max_local() if max_local is None else max_local,
             max_cluster=max_cluster, **options,
         )  # fmt: skip
+
+
+def _check_written(given: Any, key: Any, decorator: str) -> None:
+    """Refuse a decorator without parentheses: it would look for proxies of the class below it."""
+    if key is None and isinstance(given, type) and issubclass(given, Actor):
+        callables.check_name(given, decorator)

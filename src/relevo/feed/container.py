@@ -14,6 +14,7 @@ from relevo.feed.operating.estimator import Estimator
 from relevo.feed.operating.operations import UnitHandle
 from relevo.feed.processing.processor import Processor
 from relevo.feed.reading.pull import Reader
+from relevo.kernel import callables
 from relevo.store import Container, keys
 from relevo.store.keys import epk
 from relevo.store.ranges import WHOLE, under
@@ -76,6 +77,7 @@ class FeedContainer(Container[T], UnitHandles):
 
         `Processor` explains the options. It runs inside `async with app.host()`.
         """
+        callables.check_name(name, "container.on_changes")
 
         def decorate(handler: Callable[..., Any]) -> Processor:
             return self.processor(name, handler, **options)

@@ -11,7 +11,7 @@ from relevo.feed.operating import range_splitting, trimming
 from relevo.feed.operating.estimator import MEASURE_SECONDS, LagFigures
 from relevo.feed.processing import host as serving
 from relevo.feed.processing.memory_leases import forget_abandoned
-from relevo.kernel import error_text
+from relevo.kernel import callables, error_text
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.part import Part, Service
 
@@ -56,9 +56,11 @@ class Feeds(Service):
         """
         key = (processor.container, processor.name)
         if key in self.processors:
+            first = self.processors[key].handler
             raise Conflict(
                 f"processor {processor.name!r} of container {processor.container!r} is defined"
-                " twice; give the other one its own name"
+                f" twice: {callables.place(first)}, and now {callables.place(processor.handler)};"
+                " give the other one its own name"
             )
         self.processors[key] = processor
         self._containers[processor.container] = container

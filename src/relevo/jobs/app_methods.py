@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from relevo.errors import InvalidValue
 from relevo.jobs.core.retry import RetryPolicy, time_limit_of
 from relevo.jobs.registry import JobDefinition, Registering, described
+from relevo.kernel import callables
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -54,6 +55,7 @@ class JobMethods:
         submits that name none, in a lane with `priority=True`. `crashes_max` is the number of hosts
         that a job may lose before it fails; None uses the setting `jobs_crashes_max`.
         """
+        callables.check_name(name, "app.job")
         what = f"handler {name!r}"
         retry = RetryPolicy.of(what, retries, backoff, retry_on)
 
@@ -66,6 +68,8 @@ class JobMethods:
             lane = "default" if pool is None else self.jobs.registry.pool_lane(pool)
 
         def register(function: Any) -> Any:
+            if isinstance(function, JobDefinition):  # the same function under a second name
+                function = function.function
             handler = described(
                 name, function, process=process, lane=lane, token=token, auto_delete=auto_delete,
                 time_limit=time_limit_of(what, timeout), crashes_max=crashes_max, retry=retry,

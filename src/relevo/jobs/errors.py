@@ -70,13 +70,21 @@ class PlatformJob(Forbidden):
 
 
 class JobFailed(Conflict):
-    """A job that a caller waited for failed or was canceled, with `error_code`."""
+    """A job that a caller waited for failed or was canceled, with `error_code`.
+
+    The message names the error; `traceback` is that of the handler, which Python shows below it.
+    """
 
     code = "job_failed"
 
-    def __init__(self, message: str, *, error_code: int | None = None) -> None:
+    def __init__(
+        self, message: str, *, error_code: int | None = None, traceback: str | None = None
+    ) -> None:
         super().__init__(message)
         self.error_code = error_code
+        self.traceback = traceback
+        if traceback:
+            self.add_note(f"In the handler:\n{traceback}")
 
 
 class JobCanceled(Interruption):

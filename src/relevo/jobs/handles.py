@@ -12,7 +12,7 @@ from relevo.errors import Closed
 from relevo.jobs import states
 from relevo.jobs.errors import JobFailed, JobMissing
 from relevo.jobs.running.ledger import ENDED
-from relevo.kernel import uses
+from relevo.kernel import error_text, uses
 from relevo.kernel.postgres import catalog
 from relevo.kernel.telemetry.logs import get_logger
 
@@ -96,11 +96,13 @@ class JobHandle(Generic[R]):
         if end.status is None or end.status == states.SUCCEEDED:
             result: Any = None if end.result is None else msgspec.json.decode(end.result)
             return cast("R", result)
-        reason = end.friendly or (end.message or "").strip()[-500:]
+        trace = (end.message or "").strip()
+        reason = end.friendly or error_text.headline(trace)
         raise JobFailed(
             f"job {self.id} ended as {states.LABELS[end.status]!r}"
             + (f": {reason}" if reason else ""),
             error_code=end.error_code,
+            traceback=trace or None,
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
@@ -20,19 +19,18 @@ from typing import (
     overload,
 )
 
-import msgspec
 from msgspec import Struct
 
 from relevo.errors import Conflict, Forbidden, InvalidValue
+from relevo.jobs.arguments import arguments_of, check, converted, named, signature_of
 from relevo.jobs.core.retry import NOT_ORDINARY, RetryPolicy
-from relevo.jobs.errors import UnknownArguments
 from relevo.jobs.model import LANES, NAME_LENGTH_MAX, Lane
 from relevo.kernel import callables
 from relevo.kernel.running.budgets import Budgets
 from relevo.kernel.running.places import place_of
 
 if TYPE_CHECKING:
-    from collections.abc import Set as AbstractSet
+    from collections.abc import Sequence
 
     from relevo.jobs.model import SubmitOptions
     from relevo.jobs.running.context import JobContext
@@ -76,43 +74,20 @@ class Handler(Struct, frozen=True, kw_only=True):
 
         Raises `UnknownArguments` for names that the function does not have.
         """
-        if not isinstance(data, dict):
-            raise InvalidValue(
-                f"data of {self.name!r} is an object of arguments, not a {type(data).__name__}"
-            )
-        if data.keys() != self.taken:
-            self._check_names(data.keys())
-        try:
-            for name, value in data.items():
-                wanted = self.types.get(name, Any)
-                if wanted is not type(value) and wanted is not Any:
-                    data[name] = msgspec.convert(value, wanted)
-            return data
-        except msgspec.ValidationError as error:
-            raise InvalidValue(
-                f"data of {self.name!r} does not fit its function: {error}"
-            ) from error
-
-    def _check_names(self, names: AbstractSet[str]) -> None:
-        if self.taken is not None and not names <= self.taken:
-            unknown = sorted(names - self.taken)
-            raise UnknownArguments(self.name, ", ".join(repr(name[:64]) for name in unknown[:8]))
-        if not names >= self.required:
-            lacking = ", ".join(sorted(self.required - names))
-            raise InvalidValue(f"{self.name!r} needs {lacking}, which data lacks")
+        return converted(self, data)
 
     async def token_of(self, arguments: dict[str, Any]) -> str | None:
         """Return the token from the handler's token function, which gets the arguments it names."""
         if self.token is None:
             return None
         try:
-            bound = _signature(self.function).bind(None, **arguments)
+            bound = signature_of(self.function).bind(None, **arguments)
         except TypeError as error:
             raise InvalidValue(
                 f"data of {self.name!r} does not fit its function: {error}"
             ) from error
         bound.apply_defaults()
-        given, taken = _named(bound), _signature(self.token).parameters
+        given, taken = named(bound), signature_of(self.token).parameters
         if not any(one.kind is one.VAR_KEYWORD for one in taken.values()):
             given = {name: value for name, value in given.items() if name in taken}
         token = await callables.call(self.token, **given)
@@ -124,33 +99,6 @@ class Handler(Struct, frozen=True, kw_only=True):
         return token
 
 
-_signature = functools.lru_cache(maxsize=1_024)(inspect.signature)
-
-
-def _named(bound: inspect.BoundArguments) -> dict[str, Any]:
-    """Return arguments by name, without the context, and with those of `**kwargs`."""
-    parameters = bound.signature.parameters
-    (first, context), *rest = bound.arguments.items()
-    if parameters[first].kind is inspect.Parameter.VAR_POSITIONAL and len(context) > 1:
-        raise InvalidValue(
-            "this handler has positional parameters without names; give arguments by name"
-        )
-    found: dict[str, Any] = {}
-    for name, value in rest:
-        if parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
-            found |= value
-        else:
-            found[name] = value
-    return found
-
-
-def arguments_of(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> dict[str, Any]:
-    """Return the arguments of a call, without the context, as data of a job."""
-    return _named(_signature(function).bind(None, *args, **kwargs))
-
-
 def check_open(name: str) -> None:
     """Refuse handlers that only Relevo submits; outside callers use the matching operation.
 
@@ -160,6 +108,11 @@ def check_open(name: str) -> None:
         raise Forbidden(
             f"handler {name[:100]!r} is Relevo's own; use the operation that submits its jobs"
         )
+
+
+def forgotten(name: str) -> str:
+    """Return how Python's warning names a submit that was not awaited."""
+    return f"submit of job {name!r} (nothing is stored: write `await` before it)"
 
 
 class HandlerRegistry:
@@ -181,7 +134,11 @@ class HandlerRegistry:
                 f"handler {handler.name!r} has crashes_max={handler.crashes_max}; give 1 or more"
             )
         if handler.name in self.handlers:
-            raise Conflict(f"there is a handler {handler.name!r} already; give each its own name")
+            first = self.handlers[handler.name].function
+            raise Conflict(
+                f"there is a handler {handler.name!r} already: {callables.place(first)}, and now"
+                f" {callables.place(handler.function)}; give each its own name"
+            )
         if handler.lane not in self.lanes:
             raise InvalidValue(
                 f"handler {handler.name!r} names the lane {handler.lane!r}, which is not"
@@ -190,6 +147,22 @@ class HandlerRegistry:
         if handler.priority is not None:
             self._check_priority(handler, handler.priority)
         self.handlers[handler.name] = handler
+
+    def check_data(self, handler: str, data: Any, text: str) -> None:
+        """Refuse data that the handler cannot take, if it is registered here.
+
+        `text` is the data as it is stored.
+        """
+        known = self.handlers.get(handler)
+        if known is not None:
+            check(known, data, text)
+
+    def check_each(self, handler: str, data: Sequence[Any], texts: Sequence[str]) -> None:
+        """Refuse the first element of a bulk submit that the handler cannot take."""
+        known = self.handlers.get(handler)
+        if known is not None:
+            for number, (one, text) in enumerate(zip(data, texts, strict=True)):
+                check(known, one, text, f"data[{number}]: ")
 
     def _check_priority(self, handler: Handler, priority: int) -> None:
         if type(priority) is not int or not 0 <= priority <= 9:
@@ -247,6 +220,7 @@ def described(
     if not callables.takes_context(function, what):
         function = callables.ignoring_context(function)
     taken = callables.parameters(function, what)[1:]
+    callables.check_parameters(taken, what)
     for one in taken:
         if one.kind in (one.POSITIONAL_ONLY, one.VAR_POSITIONAL):
             raise InvalidValue(
@@ -288,6 +262,9 @@ def _hints(name: str, function: Callable[..., Any], taken: set[str]) -> dict[str
 
 class Registering(Protocol):
     """Decorates a handler, async or plain; its return value is the job's result."""
+
+    @overload  # under a second name
+    def __call__(self, function: JobDefinition[P, R], /) -> JobDefinition[P, R]: ...
 
     @overload
     def __call__(
@@ -340,6 +317,7 @@ class JobDefinition(Generic[P, R]):
         """Return the same with options of `Jobs.submit`: start, token, priority, tx, retain …"""
         return JobDefinition(self._jobs, self._handler, self.function, {**self._options, **options})
 
+    @callables.named_if_forgotten(lambda self, *_, **__: forgotten(self.name))
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Submit a job; it is stored when this returns, or when `tx` commits."""
         arguments = arguments_of(self._handler.function, args, kwargs)

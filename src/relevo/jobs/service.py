@@ -11,17 +11,17 @@ from relevo.errors import InvalidValue
 from relevo.jobs import states, submission
 from relevo.jobs.brakes import Brakes
 from relevo.jobs.commands import Ask, CommandScope, JobCommands
-from relevo.jobs.errors import JobMissing, JobRefused, UnknownArguments
+from relevo.jobs.errors import JobMissing, JobRefused
 from relevo.jobs.handles import JobHandle as JobHandle
 from relevo.jobs.handles import Known, Waiting
 from relevo.jobs.model import TOKEN_LENGTH_MAX, CommonOptions, Job
 from relevo.jobs.querying.chains import Chains
 from relevo.jobs.querying.query import EVERYBODY, JobQuery
 from relevo.jobs.querying.views import Views
-from relevo.jobs.registry import EXECUTE, HandlerRegistry
+from relevo.jobs.registry import EXECUTE, HandlerRegistry, forgotten
 from relevo.jobs.submission import Submitting
 from relevo.jobs.waits import Waits
-from relevo.kernel import checking, cpu
+from relevo.kernel import callables, checking, cpu
 from relevo.kernel.part import PerConnection, Service
 from relevo.kernel.postgres import catalog, clock, foreign
 
@@ -77,6 +77,7 @@ class Jobs(Service):
         """Brakes on extensions that fail too often."""
         return self._tools().brakes
 
+    @callables.named_if_forgotten(lambda _, handler="", *__, **___: forgotten(handler))
     async def submit(
         self,
         handler: str,
@@ -107,6 +108,7 @@ class Jobs(Service):
             handler, data, name=name, token=token, start=start, lane=lane, priority=priority,
             owner=owner, retain=retain, on_failure=on_failure, system=system, options=options,
         )  # fmt: skip
+        self.registry.check_data(handler, data, job.data)
         if tx is not None:
             tx = foreign.in_schema(tx, self._schema)
         if token is None:
@@ -140,6 +142,7 @@ class Jobs(Service):
             raise InvalidValue(f"submit_many has no option {min(strange)!r}; leave it out")
         common, ids = submission.checked(handler, **options), submission.new_ids(len(data))
         datas = [submission.encoded(one) for one in data]
+        self.registry.check_each(handler, data, datas)
         tx = foreign.in_schema(tx, self._schema)
         await self._check_lane(common, tx)
         recur = await self._recurring(common, recurrence, timezone, tx)
@@ -168,12 +171,7 @@ class Jobs(Service):
         known = self.registry.handlers.get(job.handler)
         if known is None or known.token is None:
             return job
-        try:
-            arguments = known.arguments(msgspec.to_builtins({} if data is None else data))
-        except UnknownArguments as error:
-            raise InvalidValue(
-                f"handler {job.handler!r} does not take {error.arguments}", pointer="data"
-            ) from error
+        arguments = known.arguments(msgspec.to_builtins({} if data is None else data))
         token = await known.token_of(arguments)
         checking.text("token", token, TOKEN_LENGTH_MAX, of="a job")
         return msgspec.structs.replace(job, token=token or None)

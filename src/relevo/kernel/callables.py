@@ -11,10 +11,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any, cast
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from typing import Any, ParamSpec, TypeVar, cast
 
 from relevo.errors import HandlerError, InvalidValue
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def is_async(function: Callable[..., Any]) -> bool:
@@ -45,6 +48,72 @@ def check(function: Any, what: str, *arguments: str) -> None:
         _check_arguments(function, what, arguments)
 
 
+def check_name(name: Any, decorator: str) -> None:
+    """Refuse a decorator without parentheses, whose name is then the function below it."""
+    if callable(name):
+        own = getattr(name, "__name__", "name")
+        raise InvalidValue(
+            f'@{decorator} is written without parentheses above {own}; write @{decorator}("{own}")'
+        )
+    if not isinstance(name, str) or not name:
+        raise InvalidValue(f'@{decorator} takes a name, as @{decorator}("name"), not {name!r}')
+
+
+def check_parameters(rest: Iterable[inspect.Parameter], what: str) -> None:
+    """Refuse a context that does not come first, and defaults that all calls would share.
+
+    `rest` are the parameters behind the first one, or behind the context.
+    """
+    for one in rest:
+        if _is_context(one):
+            raise InvalidValue(
+                f"{what} has the context {str(one)!r} behind other parameters; put it first"
+            )
+        if isinstance(one.default, list | dict | set | bytearray):
+            raise InvalidValue(
+                f"{what} has the default {one.name}={one.default!r}, which all calls in a process"
+                f" would share and change; write {one.name}=None, and make a new"
+                f" {type(one.default).__name__} inside"
+            )
+
+
+def place(function: Any) -> str:
+    """Return where a function is defined: `shop.jobs.charge (line 12)`.
+
+    >>> place(discard).partition(" (")[0]
+    'relevo.kernel.callables.discard'
+    """
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    name = f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', '?')}"
+    code = getattr(function, "__code__", None)
+    return name if code is None else f"{name} (line {code.co_firstlineno})"
+
+
+def named_if_forgotten(
+    name: Callable[..., str],
+) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Callable[P, Coroutine[Any, Any, R]]]:
+    """Decorate a coroutine function whose call is useless without `await`.
+
+    Python's warning about a coroutine that was never awaited then says what `name` returns for the
+    arguments of the call.
+    """
+
+    def decorate(
+        function: Callable[P, Coroutine[Any, Any, R]],
+    ) -> Callable[P, Coroutine[Any, Any, R]]:
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+            coroutine: Any = function(*args, **kwargs)
+            coroutine.__qualname__ = name(*args, **kwargs)
+            return cast("Coroutine[Any, Any, R]", coroutine)
+
+        return call
+
+    return decorate
+
+
 def parameters(function: Callable[..., Any], what: str) -> list[inspect.Parameter]:
     """Return the parameters of a callable; raises `InvalidValue` if they are unknown."""
     try:
@@ -64,13 +133,20 @@ def takes_context(function: Callable[..., Any], what: str) -> bool:
     if not taken or taken[0].kind in (taken[0].KEYWORD_ONLY, taken[0].VAR_KEYWORD):
         return False
     first = taken[0]
-    note = first.annotation
-    named = note if isinstance(note, str) else getattr(note, "__name__", "")
     return (
         first.kind is first.VAR_POSITIONAL
         or first.name.strip("_") in ("", "ctx", "context")
-        or named.endswith("Context")
+        or _is_context(first)
     )
+
+
+def _is_context(parameter: inspect.Parameter) -> bool:
+    """Whether a parameter is annotated with a context, or named `ctx` without an annotation."""
+    note = parameter.annotation
+    if note is parameter.empty:
+        return parameter.name == "ctx" and parameter.kind is not parameter.VAR_KEYWORD
+    named = note if isinstance(note, str) else getattr(note, "__name__", "")
+    return named.endswith("Context")
 
 
 def ignoring_context(function: Callable[..., Any]) -> Callable[..., Any]:

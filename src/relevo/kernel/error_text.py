@@ -11,6 +11,7 @@ from typing import Final
 
 LINE_MAX: Final = 1_000
 """Characters of an error in a line of the log."""
+_TRACEBACK: Final = "Traceback (most recent call last):"
 
 
 def fit(text: str, most: int) -> str:
@@ -50,6 +51,20 @@ def trace(error: BaseException, most: int) -> str:
         return fit("".join(traceback.format_exception(error)), most)
     except Exception:
         return unspeakable(error)
+
+
+def headline(trace: str) -> str:
+    """Return the error that a traceback ends with, without the way to it; at most `LINE_MAX`.
+
+    >>> headline("Traceback (most recent call last):\\n  File a.py\\nValueError: no\\nsuch row")
+    'ValueError: no\\nsuch row'
+    """
+    _, found, end = trace.rpartition(_TRACEBACK)
+    lines = (end if found else trace).strip("\n").splitlines()
+    if found:  # frames are indented, and the error begins behind them
+        at = next((n for n, line in enumerate(lines) if not line.startswith(" ")), len(lines) - 1)
+        lines = lines[at:]
+    return fit("\n".join(lines).strip(), LINE_MAX)
 
 
 def unspeakable(error: BaseException) -> str:

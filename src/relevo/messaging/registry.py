@@ -83,8 +83,10 @@ class ConsumersRegistry:
     def add(self, definition: ConsumersDefinition) -> None:
         """Add consumers; refuses a second definition with the same name."""
         if definition.name in self.consumers:
+            first = self.consumers[definition.name].handler
             raise Conflict(
-                f"there are consumers {definition.name!r} already; give each their own name"
+                f"there are consumers {definition.name!r} already: {callables.place(first)}, and"
+                f" now {callables.place(definition.handler)}; give each their own name"
             )
         self.consumers[definition.name] = definition
 
@@ -100,6 +102,7 @@ def defined(
     """Return consumers that can be served, or refuse an option by name."""
     what = f"the handler of {name!r}"
     callables.check(handler, what, "message")
+    callables.check_parameters(callables.parameters(handler, what)[1:], what)
     if process:
         place_of(handler)  # refuses a function that no other process can import
     kind: HandlerKind = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
+from relevo.kernel import callables
 from relevo.kernel.part import PerConnection, Service
 from relevo.messaging.definitions import Definitions
 from relevo.messaging.endpoints import received
@@ -147,6 +148,7 @@ class Messaging(Service):
         self, name: str, *, sources: Sequence[Source], **options: Unpack[ConsumersOptions]
     ) -> RegisteringConsumers:
         """Make a function the handler of messages from these sources; `app.consumers` explains."""
+        callables.check_name(name, "app.consumers" if len(sources) > 1 else "queue.on_messages")
 
         def register(function: H) -> H:
             paths = [str(one.path) for one in sources]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from relevo.kernel import callables
 from relevo.workflows.definition import RegisteringWorkflow, WorkflowDefinition
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ class WorkflowMethods:
 
         Instances keep their version: register a changed workflow under the next version.
         """
+        callables.check_name(name, "app.workflow")
 
         def register(function: Any) -> Any:
             made = WorkflowDefinition[Any](self.jobs, name, version, function)

@@ -18,8 +18,10 @@ from typing import (
 import msgspec
 
 from relevo.errors import InvalidValue
+from relevo.jobs.arguments import arguments_of
 from relevo.jobs.core.operation_types import WORKFLOW
-from relevo.jobs.registry import arguments_of, described
+from relevo.jobs.registry import described, forgotten
+from relevo.kernel import callables
 from relevo.workflows.instance import Instance
 
 if TYPE_CHECKING:
@@ -92,6 +94,7 @@ class WorkflowDefinition(Generic[P]):
             self._jobs, name, version, self.function, {**self._options, **options}
         )
 
+    @callables.named_if_forgotten(lambda self, *_, **__: forgotten(self.name))
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[Any]:
         """Start an instance; it is stored when this returns."""
         arguments = arguments_of(self._taken.function, args, kwargs)

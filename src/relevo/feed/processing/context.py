@@ -207,4 +207,5 @@ def wants_context(handler: Callable[..., Any], what: str = "the handler") -> boo
         raise InvalidValue(
             f"{what} takes (changes) or (ctx, changes), not ({', '.join(map(str, needed))})"
         )
+    callables.check_parameters(needed[1:], what)
     return len(needed) == 2
