@@ -36,12 +36,17 @@ PRESET = "cHJlc2V0LXByZXNldC1wcmVzZXQtcHJlc2V0LXByZXM="
 
 
 class Result:
-    """How a command ended."""
+    """How a command ended.
+
+    `using` is the line that names the database or host, `err` everything else on standard error.
+    """
 
     def __init__(self, code: int, out: str, err: str) -> None:
+        lines = err.splitlines(keepends=True)
         self.code = code
         self.out = out
-        self.err = err
+        self.using = "".join(line for line in lines if line.startswith("using "))
+        self.err = "".join(line for line in lines if not line.startswith("using "))
 
     @property
     def json(self) -> Any:

@@ -47,7 +47,7 @@ def test_a_backup_fills_an_empty_database(
         assert "PostgreSQL 15" in restored.err or "PostgreSQL 16" in restored.err
     else:
         assert restored.json == {"file": str(file), "bytes": file.stat().st_size}
-        read = _on(empty, tmp_path, "item", "read", "dishes", "1", "--partition-key", "soup")
+        read = _on(empty, tmp_path, "item", "show", "dishes", "1", "--partition-key", "soup")
         assert read.out.splitlines()[-1].split() == ["body.kind", "soup"]
         again = _on(empty, tmp_path, "restore", str(file))
         assert again.code == 4

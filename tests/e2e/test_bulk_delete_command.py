@@ -1,4 +1,4 @@
-"""`relevo job bulk-delete`: in scripts, and step by step on a terminal."""
+"""`relevo dataverse bulk-delete create`: in scripts, and step by step on a terminal."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def test_without_yes_a_script_sees_what_there_is_and_creates_nothing(site: Site,
     name = fill(site)
 
     def run(*more: str) -> Result:
-        return site.run("job", "bulk-delete", "--container", name, *PAID, *more, way=way)
+        return site.run(
+            "dataverse", "bulk-delete", "create", "--container", name, *PAID, *more, way=way
+        )
 
     shown = run()
     assert (shown.code, "nothing was created" in shown.err) == (4, True), shown
@@ -45,32 +47,36 @@ def test_without_yes_a_script_sees_what_there_is_and_creates_nothing(site: Site,
     assert "and 2 more" in shown.out
     told = run("-o", "json").json
     assert (told["count"], len(told["sample"])) == (12, 10)
-    listed = site.run("bulk-delete", "list", "-o", "json", way=way).json["items"]
+    listed = site.run("dataverse", "bulk-delete", "list", "-o", "json", way=way).json["items"]
     assert [name] not in [one["sources"] for one in listed]
 
 
 def test_with_yes_it_is_created_and_run(site: Site, way: str) -> None:
     name = fill(site)
     made = site.run(
-        "job", "bulk-delete", "--container", name, *PAID, "--where", "id", "in", '["000", "002"]',
+        "dataverse", "bulk-delete", "create",
+        "--container", name, *PAID, "--where", "id", "in", '["000", "002"]',
         "--name", "Two", "--max-failures", "0", "--yes", way=way,
     )  # fmt: skip
     assert made.code == 0, made
     key = made.out.strip()
     assert site.run("job", "wait", key, way=way).code == 0
-    found = site.run("bulk-delete", "get", key, "-o", "json", way=way).json
+    found = site.run("dataverse", "bulk-delete", "show", key, "-o", "json", way=way).json
     assert (found["name"], found["success"], found["sources"]) == ("Two", 2, [name])
-    assert site.run("bulk-delete", "failures", key, way=way).out == "nothing to show\n"
+    assert site.run("dataverse", "bulk-delete", "failures", key, way=way).out == "nothing to show\n"
 
 
 def test_records_of_jobs_are_deleted_again_and_again(site: Site, way: str) -> None:
     made = site.run(
-        "job", "bulk-delete", "--jobs", "--where", "statuscode", "=", "31", "--recurrence",
+        "dataverse", "bulk-delete", "create",
+        "--jobs", "--where", "statuscode", "=", "31", "--recurrence",
         "FREQ=DAILY", "--timezone", "Europe/Madrid", "--start", "2100-06-01T03:00:00Z", "--yes",
         "-o", "json", way=way,
     )  # fmt: skip
     assert made.code == 0, made
-    found = site.run("bulk-delete", "get", made.json["id"], "-o", "json", way=way).json
+    found = site.run(
+        "dataverse", "bulk-delete", "show", made.json["id"], "-o", "json", way=way
+    ).json
     assert (found["pattern"], found["sources"]) == ("FREQ=DAILY", ["asyncoperation"])
     assert site.run("job", "cancel", made.json["id"], "--series", way=way).code == 0
 
@@ -81,9 +87,13 @@ def test_jobs_are_chosen_by_a_filter(site: Site, way: str) -> None:
         key = site.run("job", "submit", "nobody", "--name", f"{name} {n}").out.strip()
         assert site.run("job", "cancel", key).code == 0
     text = f"startswith(name,'{name}') and (endswith(name,'0') or endswith(name,'2'))"
-    shown = site.run("job", "bulk-delete", "--jobs", "--filter", text, "-o", "json", way=way)
+    shown = site.run(
+        "dataverse", "bulk-delete", "create", "--jobs", "--filter", text, "-o", "json", way=way
+    )
     assert [one["name"][-1] for one in shown.json["sample"]] == ["0", "2"]
-    wrong = site.run("job", "bulk-delete", "--jobs", "--filter", "nam eq 'x'", "--yes", way=way)
+    wrong = site.run(
+        "dataverse", "bulk-delete", "create", "--jobs", "--filter", "nam eq 'x'", "--yes", way=way
+    )
     assert (wrong.code, "nam" in wrong.err) == (2, True), wrong
 
 
@@ -98,13 +108,13 @@ def test_jobs_are_chosen_by_a_filter(site: Site, way: str) -> None:
     ],
 )
 def test_what_cannot_be_meant_is_refused(site: Site, arguments: tuple[str, ...], code: int) -> None:
-    assert site.run("job", "bulk-delete", *arguments).code == code
+    assert site.run("dataverse", "bulk-delete", "create", *arguments).code == code
 
 
 def test_on_a_terminal_conditions_are_added_step_by_step(cli: Cli) -> None:
     assert cli("container", "create", "--name", "orders", "--partition-key", "/city").code == 0
     assert cli("item", "bulk", "orders", "-", stdin=ITEMS).code == 0
-    terminal = cli.on_terminal("job", "bulk-delete")
+    terminal = cli.on_terminal("dataverse", "bulk-delete", "create")
     terminal.read_until("containers: orders")
     terminal.read_until("(or jobs)")
     terminal.type("orders\n")
@@ -118,16 +128,18 @@ def test_on_a_terminal_conditions_are_added_step_by_step(cli: Cli) -> None:
     terminal.read_until("Delete 2 rows?")
     terminal.type("y\n")
     assert terminal.end() == 0, terminal.said
-    (found,) = cli("bulk-delete", "list", "-o", "json").json["items"]
+    (found,) = cli("dataverse", "bulk-delete", "list", "-o", "json").json["items"]
     assert found["id"] in terminal.said
-    asked = cli("job", "payload", found["id"], "-o", "json").json["data"]["queries"]
+    asked = cli("job", "show", found["id"], "--payload", "-o", "json")
     wanted = {"container": "orders", "where": [["paid", "=", True], ["id", "<", "004"]]}
-    assert asked == [{**wanted, "by_key": True}]
+    assert asked.json["payload"]["data"]["queries"] == [{**wanted, "by_key": True}]
 
 
 def test_on_a_terminal_no_means_no(cli: Cli) -> None:
-    terminal = cli.on_terminal("job", "bulk-delete", "--jobs", "--where", "statuscode", "=", "31")
+    terminal = cli.on_terminal(
+        "dataverse", "bulk-delete", "create", "--jobs", "--where", "statuscode", "=", "31"
+    )
     terminal.read_until("Delete 0 rows?")
     terminal.type("n\n")
     assert terminal.end() == 4
-    assert cli("bulk-delete", "list", "-o", "json").json["items"] == []
+    assert cli("dataverse", "bulk-delete", "list", "-o", "json").json["items"] == []

@@ -111,7 +111,7 @@ def test_the_codes_stand_in_the_help() -> None:
         ),
         (("--url", "ftp://x", "host", "list"), "http://127.0.0.1:8080"),
         (("--url", "http://a:b@x", "host", "list"), "http://127.0.0.1:8080"),
-        (("--url", "http://x", "doctor"), "remove --url"),
+        (("--url", "http://x", "doctor"), "--url has no effect here"),
         (("--database", "mysql://x", "host", "list"), "postgresql://"),
         (("--config", "none.toml", "host", "list"), "none.toml does not exist"),
         (("up", "--port", "70000"), "port must be 0 to 65535"),
@@ -128,7 +128,7 @@ def test_bad_input_ends_with_2_and_says_what_to_do(
 
 @pytest.mark.parametrize("way", ["database", "http"])
 def test_what_is_not_there_ends_with_3(site: Site, way: str) -> None:
-    for arguments in (("key", "get", "nope"), ("host", "drain", "nope")):
+    for arguments in (("key", "show", "nope"), ("host", "drain", "nope")):
         missing = site.run(*arguments, way=way)
         assert missing.code == 3
         assert _is_one_line(missing)

@@ -57,10 +57,10 @@ def test_an_item_is_given_as_json_or_in_a_file(orders: Orders, tmp_path: Path) -
     file = tmp_path / "order.json"
     file.write_text('{"id": "1", "city": "Vigo", "dish": "pizza"}')
     assert orders.run("item", "create", orders.name, f"@{file}").code == 0
-    read = orders.json("item", "read", orders.name, "1", "--partition-key", "Vigo")
+    read = orders.json("item", "show", orders.name, "1", "--partition-key", "Vigo")
     assert read["body"]["dish"] == "pizza"
     change = '[{"op": "set", "path": "/dish", "value": "soup"}]'
-    done = orders.run("item", "patch", orders.name, "1", change, "--partition-key", "Vigo")
+    done = orders.run("item", "update", orders.name, "1", change, "--partition-key", "Vigo")
     assert done.code == 0, done
     shown = orders.run("item", "query", orders.name, "--where", "dish = soup")
     assert '"dish":"soup"' in shown.out.replace(" ", "")
@@ -90,7 +90,7 @@ def test_a_partition_key_is_text_or_json(orders: Orders) -> None:
         ('{"id": "1"}', "{}"),
     ):
         assert orders.run("item", "create", orders.name, item).code == 0
-        read = orders.json("item", "read", orders.name, "1", "--partition-key", key)
+        read = orders.json("item", "show", orders.name, "1", "--partition-key", key)
         assert read["body"] == json.loads(item)
         found = orders.json("item", "query", orders.name, "--partition-key", key)
         assert [one["body"] for one in found["items"]] == [json.loads(item)]
@@ -260,18 +260,18 @@ def test_operators_move_cut_repair_and_delete_a_processor(
     kept.write_text(orders.run("feed", "export", *unit).out)
     assert json.loads(kept.read_text())["container"] == orders.name
     assert orders.run("feed", "rewind", *unit, "--to", "beginning").code == 0
-    assert sum(one["estimated_lag"] for one in orders.json("feed", "get", *unit)["items"]) == 1
+    assert sum(one["estimated_lag"] for one in orders.json("feed", "show", *unit)["items"]) == 1
     assert orders.run("feed", "import", *unit, f"@{kept}").code == 0
-    assert sum(one["estimated_lag"] for one in orders.json("feed", "get", *unit)["items"]) == 0
-    before = len(orders.json("feed", "get", *unit)["items"])
+    assert sum(one["estimated_lag"] for one in orders.json("feed", "show", *unit)["items"]) == 0
+    before = len(orders.json("feed", "show", *unit)["items"])
     cut = orders.run("feed", "split-leases", *unit, "--at-least", str(before + 1))
     assert cut.code == 0, cut
-    assert len(orders.json("feed", "get", *unit)["items"]) == 2 * before
+    assert len(orders.json("feed", "show", *unit)["items"]) == 2 * before
     repaired = orders.json("feed", "repair", *unit, "--start", "beginning")
     assert repaired == {"added": 0, "lease_tokens": []}
     gone = orders.run("feed", "delete", *unit, "--yes")
     assert gone.code == 0, gone
-    assert orders.run("feed", "get", *unit).code == 3
+    assert orders.run("feed", "show", *unit).code == 3
     assert orders.run("feed", "delete", *unit, "--yes").code == 3
 
 

@@ -101,7 +101,7 @@ def test_a_job_is_postponed_resumed_canceled_and_deleted(desk: Desk) -> None:
     refused = desk.run("job", "pause", key)
     assert (refused.code, "cannot be paused" in refused.err) == (4, True)
     assert desk.run("job", "cancel", key).code == 0
-    assert desk.json("job", "get", key)["status"] == "canceled"
+    assert desk.json("job", "show", key)["status"] == "canceled"
     assert desk.run("job", "wait", key).code == 4
     assert desk.run("job", "delete", key).code == 0
     assert desk.run("job", "show", key).code == 3
@@ -128,7 +128,7 @@ def test_a_series_is_submitted_with_a_rule(desk: Desk) -> None:
         "--recurrence", "FREQ=DAILY", "--timezone", "Europe/Madrid",
         "--start", "2100-06-01T03:00:00Z",
     )  # fmt: skip
-    assert desk.json("job", "get", key)["pattern"] == "FREQ=DAILY"
+    assert desk.json("job", "show", key)["pattern"] == "FREQ=DAILY"
     assert desk.run("job", "cancel", key, "--series").code == 0
     refused = desk.run("job", "submit", desk.handler, "--timezone", "UTC")
     assert refused.code == 2
@@ -137,12 +137,12 @@ def test_a_series_is_submitted_with_a_rule(desk: Desk) -> None:
 def test_views_and_the_picture_tell_how_jobs_stand(desk: Desk) -> None:
     desk.submit("--name", desk.handler)
     desk.submit("--start", "2100-01-01T00:00:00Z")
-    found = desk.json("job", "views")
+    found = desk.json("job", "view")
     assert set(found) == {
         "counts", "running", "waiting", "suspended", "failures", "chains", "volumes",
     }  # fmt: skip
     assert desk.handler in {one["name"] for one in found["volumes"]["items"]}
-    one = desk.run("job", "views", "suspended", "--hours", "2")
+    one = desk.run("job", "view", "suspended", "--hours", "2")
     assert desk.handler in one.out
     picture = desk.run("job", "watch", "--once")
     assert re.search(r"default +0 +\d+", picture.out)
@@ -205,7 +205,7 @@ def test_on_a_terminal_a_cancel_asks_first(cli: Cli) -> None:
     terminal.read_until("Continue?")
     terminal.type("n\n")
     assert terminal.end() == 4
-    assert cli("job", "get", key, "-o", "json").json["status"] == "waiting_for_resources"
+    assert cli("job", "show", key, "-o", "json").json["status"] == "waiting_for_resources"
     assert cli("job", "cancel", key, "--yes").code == 0
 
 
@@ -235,7 +235,7 @@ def test_a_job_from_before_the_first_run_runs_and_new_arguments_wait(cli: Cli) -
     newer = cli("job", "submit", "receipt", data).out.strip()
     cli.spawn("run", "shop")
     assert cli("job", "wait", early, "--timeout", "60").code == 0
-    assert cli("job", "get", early, "-o", "json").json["lane"] == "bulk"
+    assert cli("job", "show", early, "-o", "json").json["lane"] == "bulk"
     said = "receipt: waits for a host whose handler 'receipt' takes 'color'; the next try is at 20"
     until(lambda: said in cli("job", "show", newer).out, "the job says what it waits for")
 
@@ -249,7 +249,7 @@ def test_on_a_terminal_what_runs_is_drawn_with_its_progress(cli: Cli) -> None:
     assert cli("job", "pause", key).code == 0
 
     def status() -> str:
-        return str(cli("job", "get", key, "-o", "json").json["status"])
+        return str(cli("job", "show", key, "-o", "json").json["status"])
 
     until(lambda: status() == "waiting", "the job has yielded")  # A10
     terminal.process.send_signal(signal.SIGINT)

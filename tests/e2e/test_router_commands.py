@@ -35,8 +35,8 @@ class Kitchen:
         mark = uuid.uuid4().hex[:8]
         self.queue, self.policy = f"kitchen-{mark}", f"policy-{mark}"
         self.worker, self.job = f"ana-{mark}", f"order-{mark}"
-        self.done("distribution-policy", "patch", self.policy, "{}")
-        self.done("queue", "patch", self.queue, json.dumps({"distributionPolicyId": self.policy}))
+        self.done("distribution-policy", "create", self.policy, "{}")
+        self.done("queue", "create", self.queue, json.dumps({"distributionPolicyId": self.policy}))
 
     def run(self, *arguments: str) -> Result:
         return self.site.run("router", *arguments, way=self._way)
@@ -52,14 +52,14 @@ class Kitchen:
     def hire(self, **change: Any) -> None:
         channel = {"channelId": "pizza", "capacityCostPerJob": 50}
         told = {"queues": [self.queue], "capacity": 100, "channels": [channel], **change}
-        self.done("worker", "patch", self.worker, json.dumps({"availableForOffers": True, **told}))
+        self.done("worker", "create", self.worker, json.dumps({"availableForOffers": True, **told}))
 
     def order(self, name: str | None = None, **change: Any) -> None:
         told = {"channelId": "pizza", "queueId": self.queue, **change}
-        self.done("job", "patch", name or self.job, json.dumps(told))
+        self.done("job", "create", name or self.job, json.dumps(told))
 
     def status(self, name: str | None = None) -> str:
-        return str(self.json("job", "get", name or self.job)["status"])
+        return str(self.json("job", "show", name or self.job)["status"])
 
 
 @pytest.fixture(params=WAYS)
@@ -83,7 +83,7 @@ def test_a_job_goes_its_way_by_commands(kitchen: Kitchen) -> None:
     assert kitchen.status() == "closed"
     assert kitchen.run("job", "cancel", kitchen.job).code == 4
     assert kitchen.json("job", "list", "--queue-id", kitchen.queue)["items"]
-    assert kitchen.run("job", "get", "missing").code == 3
+    assert kitchen.run("job", "show", "missing").code == 3
 
 
 def test_explain_says_why_a_job_waits(kitchen: Kitchen) -> None:
@@ -118,7 +118,7 @@ def test_classify_tells_the_steps_of_a_dry_run(kitchen: Kitchen) -> None:
         ],
         "prioritizationRule": {"kind": "expression", "expression": "If(job.Vip = true, 9, 1)"},
     }
-    kitchen.done("classification-policy", "patch", kitchen.policy, json.dumps(policy))
+    kitchen.done("classification-policy", "create", kitchen.policy, json.dumps(policy))
     labels = ("--label", "Vip=true", "--label", "City=Vigo", "--label", "Level=7")
     said = kitchen.done("classify", kitchen.policy, *labels).out
     assert f"Queue {kitchen.queue} (it is the fallback), priority 9." in said
@@ -131,14 +131,14 @@ def test_classify_tells_the_steps_of_a_dry_run(kitchen: Kitchen) -> None:
 
 
 def test_a_classification_that_would_fail_says_why(kitchen: Kitchen) -> None:
-    kitchen.done("classification-policy", "patch", kitchen.policy, "{}")
+    kitchen.done("classification-policy", "create", kitchen.policy, "{}")
     said = kitchen.done("classify", kitchen.policy).out
     assert "It would fail:" in said
     assert "fallbackQueueId" in said
 
 
 def test_channels_are_named_and_listed(kitchen: Kitchen) -> None:
-    kitchen.done("channel", "define", "MakePizza", "--name", "Make a pizza")
+    kitchen.done("channel", "create", "MakePizza", "--name", "Make a pizza")
     said = kitchen.done("channel", "list").out
     assert "Make a pizza" in said
     assert "AcsVoiceChannel" in said
@@ -206,7 +206,7 @@ def test_a_command_that_fails_gives_its_job_back(here: Kitchen) -> None:
     assert done.code == 4, done
     assert "ended with 3" in done.err
     assert here.status() == "queued"
-    (assignment,) = here.json("job", "get", here.job)["assignments"].values()
+    (assignment,) = here.json("job", "show", here.job)["assignments"].values()
     assert assignment["unassignedAt"]
 
 
@@ -216,7 +216,7 @@ def test_without_a_command_accepted_jobs_are_written_down(here: Kitchen) -> None
     done = desk(here, "--auto-accept", "--register", "--count", "1")
     assert json.loads(done.out)["job_id"] == here.job
     assert here.status() == "assigned"
-    assert here.json("worker", "get", here.worker)["state"] == "draining"
+    assert here.json("worker", "show", here.worker)["state"] == "draining"
 
 
 def test_a_signal_lets_a_running_command_end(here: Kitchen) -> None:
@@ -315,11 +315,11 @@ def test_a_configuration_is_imported_from_a_running_service(
     cli: Cli = here.site.cli
     tried = cli(*told, "--dry-run", "-o", "json", **other)
     assert (tried.code, tried.json["dry_run"]) == (0, True), tried
-    assert cli("router", "queue", "get", here.queue, **other).code == 3
+    assert cli("router", "queue", "show", here.queue, **other).code == 3
     done = cli(*told, "--workers", "--jobs", **other)
     assert done.code == 0, done
     assert "queues" in done.out
-    assert cli("router", "job", "get", here.job, **other).code == 0
+    assert cli("router", "job", "show", here.job, **other).code == 0
     again = cli(*told, "--workers", "--jobs", "-o", "json", **other)
     assert set(again.json["counts"]["queues"]) == {"unchanged"}
     hidden = cli(*told[:4], "--jobs", "-o", "json", import_key=PRESET, **other)

@@ -132,7 +132,7 @@ def test_a_program_with_the_api_shows_the_first_key_once(cli: Cli) -> None:
         (("run", "shop", "--http", "h:70000"), "host:port; write it like 127.0.0.1:8080"),
         (("up", "shop", "--database", "postgresql://other/x"), "sets its own database"),
         (("run", "shop", "--home", "/elsewhere"), "sets its own home"),
-        (("--url", "http://127.0.0.1:1", "up", "shop"), "remove --url"),
+        (("--url", "http://127.0.0.1:1", "up", "shop"), "--url has no effect here"),
     ],
 )
 def test_what_cannot_be_meant_with_a_program_is_a_usage_error(

@@ -80,7 +80,7 @@ def _on_endpoint(
 ) -> None:
     """Work on the database; on a terminal, show which table is being copied."""
     session.log_quietly()
-    settings = session.local_settings()
+    settings = session.database_settings(creates=doing == "restoring")
     console = new_console(stderr=True)
 
     async def run() -> None:

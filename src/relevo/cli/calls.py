@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import click
 import msgspec
 from msgspec import Struct
 
@@ -24,6 +25,13 @@ ABOUT_ONE_HOST: Final = frozenset(
     {"system.livez", "system.readyz", "system.health", "system.metrics"}
 )
 """Operations that only a running host can answer; they always go over HTTP."""
+CREATING: Final = frozenset(
+    {
+        "batch", "bulk", "create", "define", "patch", "put", "send", "send_batch", "set", "submit",
+        "upsert",
+    }
+)  # fmt: skip
+"""Verbs of operations that may create the embedded database; all others need one that exists."""
 
 
 class OperationReply(Struct, frozen=True):
@@ -44,21 +52,33 @@ def way_to(operation: Operation, session: Session) -> AbstractAsyncContextManage
     """Return the calls that the options select: in this process, or over HTTP."""
     url = session.url
     if url is None and operation.name in ABOUT_ONE_HOST:
-        from relevo.http.server import Address
-
-        settings = session.settings()
-        own = Address(settings.host, settings.port, "https" if settings.tls_cert else "http")
-        url = own.url
+        url = _own_url(session)
     if url is not None:
         from relevo.cli.remote_calls import over_http  # each way imports what only it needs
 
+        session.say_where(url)
         return over_http(url, session.key(), session.authorities)
+    for name in ("key", "ca"):
+        if session.given.get(name):
+            raise click.UsageError(f"--{name} is for a host; give its --url, or set RELEVO_URL")
     from relevo.cli.local_calls import in_process
 
-    settings = session.settings()
+    verb = operation.name.rpartition(".")[2]
+    settings = session.database_settings(creates=verb in CREATING)
     # A command must not migrate a shared database as a side effect.
     migrate = settings.migrate and settings.database_url is None
     return in_process(msgspec.structs.replace(settings, migrate=migrate))
+
+
+def _own_url(session: Session) -> str:
+    """Return the URL of the host on this machine, by its settings."""
+    from relevo.http.server import Address
+
+    for name in ("database", "schema", "home"):
+        if session.given.get(name):
+            raise click.UsageError(f"--{name} selects no host; give the --url of one instead")
+    settings = session.settings()
+    return Address(settings.host, settings.port, "https" if settings.tls_cert else "http").url
 
 
 def command_of(operation: Operation, values: Mapping[str, Any]) -> Any:

@@ -7,13 +7,13 @@ from typing import Final
 import click
 from click.shell_completion import get_completion_class
 
-from relevo.cli.options import ALWAYS, command
+from relevo.cli.options import DEBUG, command
 from relevo.errors import InternalError
 
 SHELLS: Final = ("bash", "zsh", "fish")
 
 
-@command("completion", shared=ALWAYS)
+@command("completion", shared=DEBUG)
 @click.argument("shell", type=click.Choice(SHELLS), metavar="SHELL", help="bash, zsh or fish.")
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:

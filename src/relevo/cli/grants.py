@@ -45,7 +45,7 @@ def grants(session: Session, /, *, apply: bool, **names: str | None) -> None:
     migration; later migrations renew the rights of these roles.
     """
     session.log_quietly()
-    settings = session.local_settings()
+    settings = session.database_settings(creates=apply)
 
     async def run() -> list[str]:
         async with await Database.open(settings) as database:

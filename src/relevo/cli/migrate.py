@@ -74,7 +74,7 @@ def plan(session: Session) -> None:
 @click.pass_obj
 def up(session: Session) -> None:
     """Apply pending migrations; safe while hosts run, and safe to repeat."""
-    done = _on_database(session, migrations.up)
+    done = _on_database(session, migrations.up, creates=True)
     if session.output == "json":
         Renderer("json").result(Applied(done))
         return
@@ -89,9 +89,11 @@ def _show(session: Session, found: list[MigrationStatus]) -> None:
     Renderer(session.output).result(MigrationRows(items))
 
 
-def _on_database(session: Session, work: Callable[[Database], Awaitable[T]]) -> T:
+def _on_database(
+    session: Session, work: Callable[[Database], Awaitable[T]], *, creates: bool = False
+) -> T:
     session.log_quietly()
-    settings = session.local_settings()
+    settings = session.database_settings(creates=creates)
 
     async def run() -> T:
         async with await Database.open(settings) as database:

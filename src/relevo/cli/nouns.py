@@ -8,6 +8,7 @@ import click
 
 from relevo.cli import tree
 from relevo.cli.options import CommandGroup
+from relevo.cli.words import also_of, words_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,15 +80,20 @@ class NounGroup(CommandGroup):
 
         words = (*self._words, name)
         for operation in tree.operations_of(words[0]):
-            found = tree.words_of(operation.name)
-            if found == words:
+            if words == also_of(operation.name):
                 return OperationCommand(operation, name)
+            found = words_of(operation.name)
+            if words == found:
+                return OperationCommand(operation, name, must_exist=bool(also_of(operation.name)))
             if found[: len(words)] == words:
                 return NounGroup(words)
         return None
 
     def _words_below(self) -> Iterator[tuple[str, ...]]:
-        return (tree.words_of(each.name) for each in tree.operations_of(self._words[0]))
+        for operation in tree.operations_of(self._words[0]):
+            yield words_of(operation.name)
+            if (also := also_of(operation.name)) is not None:
+                yield also
 
     def _is_below(self, words: tuple[str, ...]) -> bool:
         at = len(self._words)

@@ -80,13 +80,18 @@ ALWAYS: Final = (
     ),
     SharedOption("--debug", is_flag=True, help="Show the traceback of an error."),
 )
+DEBUG: Final = ALWAYS[1:]
+"""The options of commands that connect to nothing."""
 EVERYWHERE: Final = (*WHERE, *REMOTE, *OUTPUT, *ALWAYS)
 LOCAL: Final = (*WHERE, *OUTPUT, *ALWAYS)
 """The options of commands that never use HTTP."""
 
 
 class RelevoCommand(click.Command):
-    """A command whose help lists its own options before the shared ones."""
+    """A command whose help lists its own options before the shared ones.
+
+    A shared option that was given before the command's name is refused if it has no effect here.
+    """
 
     def __init__(
         self, *args: Any, shared: tuple[SharedOption, ...] = (), **attributes: Any
@@ -94,6 +99,18 @@ class RelevoCommand(click.Command):
         super().__init__(*args, **attributes)
         self.context_settings = {**NAMES, **self.context_settings}
         self.params.extend(self.shared_options(self.params, shared))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, if every shared option that was given has an effect on it."""
+        session: Session | None = ctx.obj
+        own = {each.name: each for each in self.params if isinstance(each, SharedOption)}
+        for name, value in session.given.items() if session else ():
+            option = next(each for each in EVERYWHERE if each.name == name)
+            known = own.get(name)
+            if known is None:
+                raise click.UsageError(f"{option.opts[0]} has no effect here; remove it", ctx)
+            known.type_cast_value(ctx, value)  # a command may know fewer choices than others
+        return super().invoke(ctx)
 
     def shared_options(
         self, params: Sequence[click.Parameter], shared: tuple[SharedOption, ...]

@@ -7,7 +7,7 @@ import os
 import sys
 import traceback
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
@@ -78,25 +78,37 @@ def app_for(target: str, session: Session, **arguments: Any) -> App:
     when it is loaded; a program that chooses others itself is refused. The other `arguments` are
     settings that apply when it serves.
     """
-    if session.given.get("url"):
-        raise click.UsageError("this command runs a program here; remove --url")
-    places = {
-        "database": "database_url", "schema": "schema", "home": "home", "config": "config",
-    }  # fmt: skip
-    given = {name: session.given[name] for name in places if session.given.get(name)}
-    for name, value in given.items():
-        os.environ[f"{PREFIX}{places[name].upper()}"] = str(value)
+    tell_program(session)
     app = app_of(target)
-    for name in given.keys() - {"config"}:
-        if str(getattr(app.settings, places[name])) != str(given[name]):
-            raise click.UsageError(
-                f"{target} sets its own {name}; remove --{name}, or call relevo.App() without"
-                f" {places[name]}"
-            )
+    require_told(app, session)
     options = {**arguments, "log_level": session.given.get("log_level")}
     changes = {name: value for name, value in options.items() if value is not None}
     app.settings = msgspec.structs.replace(app.settings, **changes)
     return app
+
+
+_PLACES: Final = {
+    "database": "database_url", "schema": "schema", "home": "home", "config": "config",
+}  # fmt: skip
+"""Options that a program has to know when it is loaded, and the settings that they are."""
+
+
+def tell_program(session: Session) -> None:
+    """Put the options that select a database into the environment, where a program finds them."""
+    for name, setting in _PLACES.items():
+        if session.given.get(name):
+            os.environ[f"{PREFIX}{setting.upper()}"] = str(session.given[name])
+
+
+def require_told(app: App, session: Session) -> None:
+    """Check that a program uses the database of the options; raises `click.UsageError`."""
+    for name, setting in _PLACES.items():
+        given = session.given.get(name)
+        if given and name != "config" and str(getattr(app.settings, setting)) != str(given):
+            raise click.UsageError(
+                f"the program sets its own {name}; remove --{name}, or call relevo.App() without"
+                f" {setting}"
+            )
 
 
 def _tell(error: Exception) -> None:

@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 
 import click
 
-from relevo.errors import SettingsError
+from relevo.cli.printing import note
+from relevo.errors import NotFound, SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,6 +32,7 @@ class Session:
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
         self.given: dict[str, Any] = {}
         self._environ = os.environ if environ is None else environ
+        self._said = False
 
     @property
     def output(self) -> Output:
@@ -57,14 +59,32 @@ class Session:
             {**options, **arguments}, environ=self._environ, file=self.given.get("config")
         )
 
-    def local_settings(self, **arguments: Any) -> Settings:
-        """Return the settings of a command that works directly on the database."""
-        if self.given.get("url"):
-            raise click.UsageError(
-                "this command works directly on a database; remove --url and select the database"
-                " with --database or --home"
+    def database_settings(self, *, creates: bool = False) -> Settings:
+        """Return the settings of a command that works directly on the database, and name it.
+
+        Raises `NotFound` if the embedded database does not exist, unless the command `creates` it.
+        """
+        from relevo.kernel.postgres.embedded.home_folder import holds_server
+        from relevo.kernel.postgres.pool import address
+
+        settings = self.settings()
+        home = settings.home.expanduser().absolute()
+        if settings.database_url is not None:
+            self.say_where(f"PostgreSQL at {address.place(settings.database_url)}")
+        elif creates or holds_server(home):
+            self.say_where(f"embedded PostgreSQL in {home}")
+        else:
+            raise NotFound(
+                f"there is no database in {home}; start one with: relevo up. Or choose another with"
+                " --home, --database or --url"
             )
-        return self.settings(**arguments)
+        return settings
+
+    def say_where(self, place: str) -> None:
+        """Say on standard error, once, where the answers come from; programs are not told."""
+        if self.output == "table" and not self._said:
+            self._said = True
+            note(f"using {place}")
 
     @property
     def url(self) -> str | None:
@@ -73,6 +93,8 @@ class Session:
         local = any(self.given.get(name) for name in ("database", "schema", "home"))
         if url and local:
             raise click.UsageError("give either --url or --database, --schema and --home, not both")
+        if url and self.given.get("config"):
+            raise click.UsageError("--config has no effect with --url; remove one of them")
         if not url and not local:
             url = self._environ.get(URL_VARIABLE)
         return _checked_url(url) if url else None

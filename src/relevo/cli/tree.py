@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
+from relevo.cli.words import words_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -98,15 +100,11 @@ SECTIONS: Final[dict[str, dict[str, CommandNoun]]] = {
     },
     "Dataverse": {
         "dataverse": CommandNoun(
-            "The Dataverse Web API: rows, tables, bulk operations.",
+            "The Dataverse Web API, users, teams, business units, bulk deletes.",
             tuple(f"relevo.dataverse.http.{name}" for name in (
-                "metadata", "rows", "changes", "bulk_actions", "messages")),
+                "metadata", "rows", "changes", "bulk_actions", "messages", "bulk_deletes",
+                "users")),
         ),
-        "bulk-delete": CommandNoun("Bulk deletes: preview, create, list.",
-                                   ("relevo.dataverse.http.bulk_deletes",)),
-        "user": CommandNoun("Users: create, show, move.", ("relevo.dataverse.http.users",)),
-        "team": CommandNoun("Teams: create, join, leave.", ("relevo.dataverse.http.users",)),
-        "unit": CommandNoun("Business units: create, list.", ("relevo.dataverse.http.users",)),
     },
 }  # fmt: skip
 NOUNS: Final = {name: noun for section in SECTIONS.values() for name, noun in section.items()}
@@ -128,15 +126,15 @@ COMMANDS: Final = {
     "job show": "relevo.jobs.cli.commands:show",
     "job wait": "relevo.jobs.cli.commands:wait",
     "job retry": "relevo.jobs.cli.retrying:retry",
-    "job views": "relevo.jobs.cli.commands:views",
+    "job view": "relevo.jobs.cli.commands:view",
     "job watch": "relevo.jobs.cli.commands:watch",
-    "job bulk-delete": "relevo.dataverse.cli.bulk_delete:bulk_delete",
     "queue send": "relevo.messaging.cli.lines:send_to_queue",
     "queue receive": "relevo.messaging.cli.lines:receive_from_queue",
     "topic send": "relevo.messaging.cli.lines:send_to_topic",
     "subscription receive": "relevo.messaging.cli.lines:receive_from_subscription",
     "consumer autoscale": "relevo.messaging.cli.autoscale:autoscale",
-    "user show": "relevo.dataverse.cli.users:show",
+    "dataverse bulk-delete create": "relevo.dataverse.cli.bulk_delete:create",
+    "dataverse user show": "relevo.dataverse.cli.users:show",
     "actor schema": "relevo.actors.cli.schema:schema",
     "actor watch": "relevo.actors.cli.watch:watch",
     "router classify": "relevo.router.cli.commands:classify",
@@ -155,16 +153,6 @@ def imported(target: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def words_of(operation: str) -> tuple[str, ...]:
-    """Return the words of an operation's command.
-
-    >>> words_of("router.exception_policies.list")
-    ('router', 'exception-policy', 'list')
-    """
-    *nouns, verb = operation.split(".")
-    return tuple(word.replace("_", "-") for word in (*map(singular, nouns), verb))
-
-
 def operations_of(noun: str) -> Iterator[Operation]:
     """Return the operations of a noun, importing one module after the other."""
     for name in NOUNS[noun].operations:
@@ -179,18 +167,3 @@ def operation(name: str) -> Operation:
         if each.name == name:
             return each
     raise KeyError(name)
-
-
-def singular(noun: str) -> str:
-    """Return the singular of a noun.
-
-    >>> singular("policies"), singular("hosts"), singular("classes"), singular("status")
-    ('policy', 'host', 'class', 'status')
-    """
-    if noun.endswith("ies"):
-        return f"{noun[:-3]}y"
-    if noun.endswith("sses"):
-        return noun[:-2]
-    if noun.endswith("s") and not noun.endswith(("ss", "us")):
-        return noun[:-1]
-    return noun

@@ -75,7 +75,7 @@ def up(session: Session, /, target: str | None, **arguments: Any) -> None:
     second one ends the process at once.
     """
     if target is None:
-        app = App(settings=session.local_settings(**arguments))
+        app = App(settings=session.settings(**arguments))
     else:
         app = app_for(target, session, **arguments)
     configure_logs(app.settings.log_format, app.settings.log_level or "info")

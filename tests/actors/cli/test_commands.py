@@ -31,7 +31,7 @@ def test_a_program_serves_actors_and_commands_reach_them(site: Site) -> None:
         "json",
     )
     assert called.json == {"result": 5}
-    shown = run(site, "actor", "get", "account", "alice", "-o", "json").json
+    shown = run(site, "actor", "show", "account", "alice", "-o", "json").json
     assert (shown["id"], shown["host"]) == ("account/s:alice", "alpha")
     state = run(site, "actor", "state", "account", "alice", "-o", "json").json
     assert state["state"] == {"cents": 5}

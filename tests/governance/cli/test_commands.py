@@ -46,7 +46,7 @@ def ask(site: Site, *arguments: str, way: str = "http") -> Any:
 
 
 def test_a_pool_is_made_used_and_removed(site: Site) -> None:
-    assert ask(site, "pool", "put", "erp", "--size", "1") == {"created": True}
+    assert ask(site, "pool", "create", "erp", "--size", "1") == {"created": True}
     leased = ask(site, "pool", "lease", "erp", "--use-key", "acme", way="database")
     refused = site.run("pool", "lease", "erp")
     assert refused.code == 6, refused
@@ -58,7 +58,7 @@ def test_a_pool_is_made_used_and_removed(site: Site) -> None:
     assert site.run("pool", "delete", "erp", "--yes").code == 4
     ask(site, "pool", "release", "erp", leased["id"])
     ask(site, "pool", "resize", "erp", "--size", "7", way="database")
-    shown = ask(site, "pool", "get", "erp")
+    shown = ask(site, "pool", "show", "erp")
     assert (shown["size"], shown["in_use"]) == (7, 0)
     ask(site, "pool", "delete", "erp", "--yes")
     assert ask(site, "pool", "list")["items"] == []
@@ -66,7 +66,7 @@ def test_a_pool_is_made_used_and_removed(site: Site) -> None:
 
 def test_a_limit_is_made_and_charged(site: Site) -> None:
     rates = '[{"amount": 1, "per": 3600}]'
-    assert ask(site, "limit", "put", "mail", rates) == {"created": True}
+    assert ask(site, "limit", "create", "mail", rates) == {"created": True}
     assert ask(site, "limit", "acquire", "mail") == {"cost": 1}
     refused = site.run("limit", "acquire", "mail")
     assert refused.code == 6, refused
@@ -76,7 +76,7 @@ def test_a_limit_is_made_and_charged(site: Site) -> None:
 
 
 def test_a_resolver_is_made_and_asked(site: Site) -> None:
-    ask(site, "resolver", "put", "orders", "--max-stale", "0.1", "--use-ttl", "0.1")
+    ask(site, "resolver", "create", "orders", "--max-stale", "0.1", "--use-ttl", "0.1")
     for name in ("db1", "db2"):
         ask(site, "resolver", "add-resource", "orders", name, "--data", f'{{"dsn": "{name}"}}')
     ask(site, "resolver", "add-partition", "orders", "eu", "--on", "db1")
@@ -84,12 +84,12 @@ def test_a_resolver_is_made_and_asked(site: Site) -> None:
     moved = ask(site, "resolver", "move", "orders", "--partition", "eu", "--to", "db2")
     assert moved == {"ended": True}
     assert ask(site, "resolver", "resolve", "orders", "--entity", "alice")["resource"] == "db2"
-    ask(site, "resolver", "remove", "orders", "db1", "--yes")
+    ask(site, "resolver", "remove-resource", "orders", "db1", "--yes")
     assert "eu" in site.run("resolver", "partitions", "orders").out
 
 
 def test_the_live_view_shows_pools_and_who_waits(site: Site) -> None:
-    ask(site, "pool", "put", "busy", "--size", "3")
+    ask(site, "pool", "create", "busy", "--size", "3")
     ask(site, "pool", "lease", "busy")
     shown = ask(site, "actor", "watch", "--once")
     (busy,) = [one for one in shown["pools"] if one["name"] == "busy"]

@@ -49,14 +49,14 @@ def lines(result: Result) -> list[Any]:
 def test_a_queue_is_made_shown_changed_listed_and_dropped(site: Site, way: str, queue: str) -> None:
     again = run(site, way, "queue", "create", queue, code=4)
     assert "already" in again.err
-    shown = run(site, way, "queue", "get", queue, "-o", "json").json
+    shown = run(site, way, "queue", "show", queue, "-o", "json").json
     assert (shown["name"], shown["lock_duration"]) == (queue, 30.0)
     run(site, way, "queue", "update", queue, "--ordering", '{"policy": "strict"}')
     assert queue in run(site, way, "queue", "list", "--all").out
-    changed = run(site, way, "queue", "get", queue, "-o", "json").json
+    changed = run(site, way, "queue", "show", queue, "-o", "json").json
     assert (changed["ordering"], changed["lock_duration"]) == ({"policy": "strict"}, 30.0)
-    run(site, way, "queue", "drop", queue, "--yes")
-    assert run(site, way, "queue", "get", queue, code=3).err.startswith("error: ")
+    run(site, way, "queue", "delete", queue, "--yes")
+    assert run(site, way, "queue", "show", queue, code=3).err.startswith("error: ")
 
 
 def test_messages_are_sent_peeked_and_received_by_hand(site: Site, way: str, queue: str) -> None:
@@ -122,7 +122,7 @@ def test_topics_and_subscriptions_have_lines_too(site: Site, way: str, tmp_path:
         site, way, "subscription", "create", topic, "high", "--rules",
         '{"high": {"filter": "Priority = \'high\'"}}',
     )  # fmt: skip
-    run(site, way, "rule", "set", topic, "high", "gold", "--filter", "tier = 'gold'")
+    run(site, way, "rule", "create", topic, "high", "gold", "--filter", "tier = 'gold'")
     (tmp_path / "lines").write_text(
         '{"body": 1, "properties": {"Priority": "high"}}\n{"body": 2}\n'
         '{"body": 3, "properties": {"tier": "gold"}}\n'

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from relevo.cli.generic.values import Text
-from relevo.cli.options import ALWAYS, OUTPUT, WHERE, command
+from relevo.cli.options import DEBUG, WHERE, command
 from relevo.cli.printing import echo_text
 from relevo.cli.programs import app_for
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from relevo.cli.session import Session
 
 
-@command("schema", shared=(*WHERE, *OUTPUT, *ALWAYS))
+@command("schema", shared=(*WHERE, *DEBUG))
 @click.argument(
     "target",
     type=Text(),

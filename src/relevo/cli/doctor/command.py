@@ -13,7 +13,7 @@ from relevo.cli import exits
 from relevo.cli.doctor.checks import CHECKS, Finding, Patient, State, examine
 from relevo.cli.options import LOCAL, command
 from relevo.cli.render import Renderer
-from relevo.errors import RelevoError
+from relevo.errors import NotFound, RelevoError
 from relevo.kernel.postgres.database import Database
 
 if TYPE_CHECKING:
@@ -44,7 +44,11 @@ def doctor(session: Session) -> int:
     The exit code is 0 if no check failed (warnings are allowed), else 4.
     """
     session.log_quietly()
-    diagnosis = asyncio.run(_diagnose(session.local_settings()))
+    try:
+        diagnosis = asyncio.run(_diagnose(session.database_settings()))
+    except NotFound as error:
+        none = Finding("warn", error.message.partition(";")[0], "start a host with: relevo up")
+        diagnosis = asyncio.run(_examine(Patient(session.settings()), {"database": none}))
     Renderer(session.output).result(diagnosis)
     failed = any(item.state == "fail" for item in diagnosis.items)
     return exits.REFUSED if failed else exits.OK

@@ -42,18 +42,16 @@ class OperationCommand(RelevoCommand):
     most commands.
     """
 
-    def __init__(self, operation: Operation, verb: str) -> None:
+    def __init__(self, operation: Operation, verb: str, *, must_exist: bool = False) -> None:
         @click.pass_obj
         def run(session: Session, /, **given: Any) -> int:
+            if must_exist and given.get("if_match") is None:
+                given["if_match"] = "*"
             return _run(operation, session, given)
 
         about = f"\n\n{_ONE_HOST}" if operation.name in ABOUT_ONE_HOST else ""
-        super().__init__(
-            verb,
-            callback=run,
-            help=f"{operation.summary}{about}",
-            short_help=operation.summary,
-        )
+        summary = _of_update(operation.summary) if must_exist else operation.summary
+        super().__init__(verb, callback=run, help=f"{summary}{about}", short_help=summary)
         self._operation = operation
         del self.params  # the empty list hides the property
 
@@ -75,6 +73,16 @@ class OperationCommand(RelevoCommand):
                 click.Option(["yes", "--yes"], is_flag=True, help="Do not ask for confirmation.")
             )
         return [*parameters, *self.shared_options(parameters, EVERYWHERE)]
+
+
+def _of_update(summary: str) -> str:
+    """Return the summary of a merge patch that also creates, for the command that does not.
+
+    >>> _of_update("Create a queue, or change it by a merge patch.")
+    'Change a queue by a merge patch; one that is missing is not created.'
+    """
+    what = summary.removeprefix("Create ").partition(", or ")[0]
+    return f"Change {what} by a merge patch; one that is missing is not created."
 
 
 def _is_final(operation: Operation) -> bool:

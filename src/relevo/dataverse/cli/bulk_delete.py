@@ -1,4 +1,4 @@
-"""`relevo job bulk-delete`: asks for conditions and shows a count and a sample first."""
+"""`relevo dataverse bulk-delete create`: conditions, a count and a sample first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 from relevo.cli import exits, tree
 from relevo.cli.calls import way_to
-from relevo.cli.generic.values import Instant, Key, Null, Text, Where
+from relevo.cli.generic.values import Instant, JsonLines, Key, Null, Text, Where
 from relevo.cli.options import EVERYWHERE, command
 from relevo.cli.printing import note, printable
 from relevo.cli.render import Renderer, new_console
@@ -28,7 +28,15 @@ _CONTAINERS_SHOWN: Final = 20
 _BODY_SHOWN: Final = 100
 
 
-@command("bulk-delete", shared=EVERYWHERE)
+@command("create", shared=EVERYWHERE)
+@click.argument(
+    "queries",
+    type=JsonLines(),
+    required=False,
+    metavar="[QUERIES]",
+    help="Instead of --container, --jobs, --where and --filter: objects with `container` or"
+    " `jobs`, and `where`, as a JSON array or one object per line, @FILE, or - for standard input.",
+)
 @click.option("--container", type=Text(), help="Delete items of this container.")
 @click.option("--jobs", is_flag=True, help="Delete records of jobs.")
 @click.option(
@@ -55,7 +63,7 @@ _BODY_SHOWN: Final = 100
 @click.option("--max-failures", type=click.IntRange(0), help="Fail if more rows than this fail.")
 @click.option("--yes", is_flag=True, help="Create the job without a preview.")
 @click.pass_obj
-def bulk_delete(session: Session, /, **given: Any) -> int:
+def create(session: Session, /, **given: Any) -> int:
     """Create a job that deletes many items, or many job records; print its id.
 
     A preview shows how many rows the job would delete, and the first ten. On a terminal the command
@@ -67,6 +75,8 @@ def bulk_delete(session: Session, /, **given: Any) -> int:
     session.log_quietly()
     if given["container"] is not None and given["jobs"]:
         raise click.UsageError("give --container or --jobs, not both")
+    if given["queries"] is not None:
+        return _create_all(session, given)
     if given["timezone"] and not given["recurrence"]:
         raise click.UsageError("--timezone needs --recurrence; give both or neither")
     asks = not given["yes"] and sys.stdin.isatty() and sys.stdout.isatty()
@@ -74,7 +84,20 @@ def bulk_delete(session: Session, /, **given: Any) -> int:
     steps = not given["where"] and given["filter"] is None
     if not given["yes"] and not _agreed(session, query, asks=asks, steps=steps):
         return exits.REFUSED
-    reply = _call(session, "bulk_deletes.create", {"queries": [query], **_options(given)})
+    return _create(session, {"queries": [query], **_options(given)})
+
+
+def _create_all(session: Session, given: dict[str, Any]) -> int:
+    """Create the job for queries that are given as such, which are not previewed."""
+    if given["container"] is not None or given["jobs"] or given["where"] or given["filter"]:
+        raise click.UsageError("give QUERIES, or the options that select rows, not both")
+    if not given["yes"]:
+        raise click.UsageError("queries are not previewed; add --yes to create the job")
+    return _create(session, {"queries": given["queries"], **_options(given)})
+
+
+def _create(session: Session, values: dict[str, Any]) -> int:
+    reply = _call(session, "bulk_deletes.create", values)
     if session.output == "json":
         Renderer("json").show(reply.body, None)
     else:

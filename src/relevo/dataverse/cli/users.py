@@ -1,4 +1,4 @@
-"""`relevo user show`: a user by id or name."""
+"""`relevo dataverse user show`: a user by id or name."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def _named(calls: Calls, name: str) -> UUID:
     reply = await calls.call(tree.operation("users.list"), {"name": name})
     matches = msgspec.json.decode(reply.body, type=Page[UserInfo]).items
     if not matches:
-        raise NotFound(f"there is no user {name!r}; `relevo user list` lists all users")
+        raise NotFound(f"there is no user {name!r}; `relevo dataverse user list` lists all users")
     if len(matches) > 1:
         ids = ", ".join(str(one.id) for one in matches)
         raise Conflict(f"{len(matches)} users are named {name!r}; give the id of one: {ids}")
@@ -69,7 +69,9 @@ async def _named(calls: Calls, name: str) -> UUID:
 def _sentence(user: dict[str, Any]) -> str:
     """Describe the rights of a user in one line."""
     if user["disabled"]:
-        return f"{user['name']}: is disabled; enable it with relevo user enable {user['id']}"
+        return (
+            f"{user['name']}: is disabled; enable it with relevo dataverse user enable {user['id']}"
+        )
     if not user["rights"]:
         return (
             f"{user['name']}: has no rights; create a key for it with"

@@ -10,9 +10,9 @@ import click
 
 from relevo.app import App
 from relevo.cli.generic.values import Instant, Text
-from relevo.cli.options import command
+from relevo.cli.options import ALWAYS, WHERE, command
 from relevo.cli.printing import note
-from relevo.cli.programs import load
+from relevo.cli.programs import load, require_told, tell_program
 from relevo.cli.signals import StopSignals
 from relevo.errors import HostSuperseded
 from relevo.feed import Processor
@@ -38,7 +38,7 @@ class _End(click.ParamType[datetime | str]):
         return Instant().convert(value, param, ctx)
 
 
-@command("run")
+@command("run", shared=(*WHERE, *ALWAYS))
 @click.argument(
     "target",
     type=Text(),
@@ -55,11 +55,13 @@ class _End(click.ParamType[datetime | str]):
 def run(session: Session, target: str, until: Until | None) -> None:
     """Serve processors of a program as a host, until a signal or until they are done.
 
-    The current folder is searched for the module, too. Its app names the database;
-    RELEVO_DATABASE_URL and other settings of the environment apply as usual. Work that is not
-    done when a run ends stays for the next one: the state is in the leases.
+    The current folder is searched for the module, too. Options, environment and settings file
+    select the database, unless the program's app does. Work that is not done when a run
+    ends stays for the next one: the state is in the leases.
     """
+    tell_program(session)
     app, processors = _found(target)
+    require_told(app, session)
     level = session.given.get("log_level") or app.settings.log_level or "warning"
     configure_logs(app.settings.log_format, level)
     asyncio.run(_serve(app, processors, until))

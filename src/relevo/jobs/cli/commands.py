@@ -1,4 +1,4 @@
-"""`relevo job submit`, `show`, `wait`, `views` and `watch`: system jobs, for people."""
+"""`relevo job submit`, `show`, `wait`, `view` and `watch`: system jobs, for people."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ async def _wait(session: Session, calls: Calls, key: str, timeout: float | None)
     return exits.OK if succeeded else exits.REFUSED
 
 
-@command("views", shared=EVERYWHERE)
+@command("view", shared=EVERYWHERE)
 @click.argument(
     "names",
     nargs=-1,
@@ -241,7 +241,7 @@ async def _wait(session: Session, calls: Calls, key: str, timeout: float | None)
     help="Completed jobs count if they ended so lately. Default: 24.",
 )
 @click.pass_obj
-def views(session: Session, names: tuple[str, ...], hours: float) -> None:
+def view(session: Session, names: tuple[str, ...], hours: float) -> None:
     """Show views of jobs: counts, running, waiting, suspended, failing, blocked, storage."""
     session.log_quietly()
     wanted = [one for one in VIEWS if not names or one.name.rpartition(".")[2] in names]

@@ -91,6 +91,7 @@ async def _page(
 def _declare(kind: Administered, noun: str, plural: str, view: Any) -> None:
     """Declare the four operations of a kind; `noun` is its part of their names."""
     path, word = f"/routing/{kind}", WORDS[kind]
+    article = "an" if word[0] in "aeiou" else "a"
     scope = f"{'router_queue' if kind == 'queues' else word.replace(' ', '_')}:{{id}}"
 
     @operation(
@@ -103,7 +104,7 @@ def _declare(kind: Administered, noun: str, plural: str, view: Any) -> None:
 
     @operation(
         f"router.{noun}.get", f"GET {path}/{{id}}", "router:read",
-        summary=f"Show a {word}.", response=view, errors=(NotFound,), scope=scope,
+        summary=f"Show {article} {word}.", response=view, errors=(NotFound,), scope=scope,
     )  # fmt: skip
     async def get(services: Services, who: Principal, command: ById) -> Versioned[Any]:
         """Return one."""
@@ -111,7 +112,7 @@ def _declare(kind: Administered, noun: str, plural: str, view: Any) -> None:
 
     @operation(
         f"router.{noun}.patch", f"PATCH {path}/{{id}}", "router:manage", MERGE_PATCH,
-        summary=f"Create a {word}, or change it by a merge patch.", response=view,
+        summary=f"Create {article} {word}, or change it by a merge patch.", response=view,
         errors=(ConditionNotMet, ReferenceNotFound), scope=scope,
     )  # fmt: skip
     async def patch(services: Services, who: Principal, command: PatchResource) -> Versioned[Any]:
@@ -123,7 +124,7 @@ def _declare(kind: Administered, noun: str, plural: str, view: Any) -> None:
 
     @operation(
         f"router.{noun}.delete", f"DELETE {path}/{{id}}", "router:manage",
-        summary=f"Delete a {word} that nothing refers to; again changes nothing.",
+        summary=f"Delete {article} {word} that nothing refers to; again changes nothing.",
         errors=(InUse,), scope=scope,
     )  # fmt: skip
     async def delete(services: Services, _: Principal, command: ById) -> None:

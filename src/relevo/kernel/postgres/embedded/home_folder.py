@@ -38,6 +38,12 @@ def settle(home: Path) -> ClusterFolder:
         return _move_out(home, pointer)
 
 
+def holds_server(home: Path) -> bool:
+    """Whether `settle` would find a server in `home`, rather than make one."""
+    here = ClusterFolder(home.expanduser().absolute())
+    return any(each.exists() for each in (here.path / POINTER, here.data, here.users_lock))
+
+
 def _take_possession(home: Path, *, is_new: bool) -> None:
     info, user = home.stat(), os.geteuid()
     if is_new and user == 0:
