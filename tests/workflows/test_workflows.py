@@ -233,8 +233,13 @@ async def test_what_a_canceled_or_deleted_workflow_called_is_canceled(
 
 @pytest.mark.parametrize("command", ["cancel", "delete"])
 async def test_what_it_called_is_canceled_also_if_old_waits_are_removed_before(
-    app: App, command: str
+    relevo_url: str, command: str
 ) -> None:
+    async with App(relevo_url, drain_seconds=0.1) as app:
+        await _removes_waits_before(app, command)
+
+
+async def _removes_waits_before(app: App, command: str) -> None:
     @app.job("long")
     async def long(ctx: Any) -> None:
         while True:
