@@ -96,7 +96,7 @@ def test_a_job_is_submitted_listed_and_shown(desk: Desk) -> None:
 def test_a_job_is_postponed_resumed_canceled_and_deleted(desk: Desk) -> None:
     key = desk.submit()
     assert desk.run("job", "postpone", key, "--until", "2100-01-01T00:00:00Z").code == 0
-    assert "runs at 2100-01-01T00:00:00Z" in desk.run("job", "show", key).out
+    assert "it starts at 2100-01-01T00:00:00Z" in desk.run("job", "show", key).out
     assert desk.run("job", "resume", key).code == 0
     refused = desk.run("job", "pause", key)
     assert (refused.code, "cannot be paused" in refused.err) == (4, True)
@@ -112,7 +112,10 @@ def test_an_operator_lifts_what_blocks_a_chain(desk: Desk) -> None:
     key = desk.submit("--token", desk.handler)
     assert f"waits for job {head} of the same token" in desk.run("job", "show", key).out
     assert desk.json("job", "unblock", key) == {"taken_out": head}
-    assert "waits for a free slot" in desk.run("job", "show", key).out
+    said = f"no host has ever registered the handler '{desk.handler}'"
+    assert said in desk.run("job", "show", key).out
+    assert said in desk.run("job", "explain", key).out
+    assert desk.json("job", "explain", key)["reason"] == "never_registered"
     refused = desk.run("job", "unblock", key)
     assert (refused.code, "waits for no other job" in refused.err) == (4, True)
 

@@ -124,6 +124,7 @@ COMMANDS: Final = {
     "feed run": "relevo.feed.cli.run:run",
     "job submit": "relevo.jobs.cli.commands:submit",
     "job show": "relevo.jobs.cli.commands:show",
+    "job explain": "relevo.jobs.cli.explanations:explain",
     "job wait": "relevo.jobs.cli.commands:wait",
     "job retry": "relevo.jobs.cli.retrying:retry",
     "job view": "relevo.jobs.cli.commands:view",

@@ -1,5 +1,6 @@
 """System jobs: work that runs apart from the request that caused it (async-service)."""
 
+from relevo.jobs.core.reasons import JobExplanation
 from relevo.jobs.errors import (
     JobCanceled,
     JobFailed,
@@ -28,6 +29,7 @@ __all__ = [
     "JobCanceled",
     "JobContext",
     "JobDefinition",
+    "JobExplanation",
     "JobFailed",
     "JobHandle",
     "JobMissing",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from relevo.jobs.core.reasons import JobExplanation
     from relevo.jobs.model import Job, Submission
     from relevo.jobs.service import Jobs
     from relevo.kernel.postgres import Database, Wakeups
@@ -37,6 +38,8 @@ class JobHandle(Generic[R]):
         self._jobs = jobs
         self._known = known
         self.id = id
+        self.warning: str | None = None
+        """What the submit found suspicious: that no host has ever registered the handler."""
 
     def __repr__(self) -> str:
         """Return its key."""
@@ -45,6 +48,10 @@ class JobHandle(Generic[R]):
     async def get(self) -> Job:
         """Return the record as it is now."""
         return await self._jobs.get(self.id)
+
+    async def explain(self) -> JobExplanation:
+        """Return why the job has not run, or where it runs; `says` is the reason in a sentence."""
+        return await self._jobs.explain(self.id)
 
     async def cancel(self, *, series: bool = False) -> None:
         """Cancel; a running handler is asked to stop. `series=True` also ends the series."""

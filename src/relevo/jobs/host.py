@@ -26,6 +26,8 @@ from relevo.kernel.running.runner import Runner
 from relevo.kernel.telemetry.store_figures import READ_SECONDS
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from relevo.jobs.registry import HandlerRegistry
     from relevo.kernel.leases import Leases
     from relevo.kernel.part import Host
@@ -40,6 +42,7 @@ TEND_SECONDS = 0.75
 """Seconds between two looks of the leader for due work; timers may be late by 1 s."""
 
 _DECLARED: Final = ("name", "lane", "operation_type", "auto_delete", "crashes_max", "priority")
+_SERVED: Final = ("name", "slots", "pool", "limit")
 JobRunner = Runner[JobClaim, JobSettlement]
 
 
@@ -118,6 +121,19 @@ class JobsPart(Part[Jobs]):
                 idempotent=True,
             )
 
+    async def _declare_served(self, host: UUID) -> None:
+        """Store what this life of the host serves, for those who ask why a job waits."""
+        registry = self.service.registry
+        handlers = list(registry.handlers.values())
+        served = {handler.lane for handler in handlers}
+        lanes = [lane for name, lane in registry.lanes.items() if name in served]
+        await self.service.database.write(
+            SQL.declare_served, host,
+            *([getattr(lane, name) for lane in lanes] for name in _SERVED),
+            [handler.lane for handler in handlers], [handler.name for handler in handlers],
+            idempotent=True,
+        )  # fmt: skip
+
     async def start(self, host: Host) -> None:
         """Begin to claim and run; a host without handlers has nothing to run."""
         if not self.service.registry.handlers:
@@ -138,6 +154,7 @@ class JobsPart(Part[Jobs]):
             if not leases.may_act:
                 await asyncio.sleep(0.1)
                 continue
+            await self._declare_served(leases.life.incarnation)
             self._host = self._runner(leases)
             await self._host.run()
             if self._host.stopping:  # `stop` ends this loop next

@@ -14,8 +14,10 @@ from relevo.jobs.commands import Ask, CommandScope, JobCommands
 from relevo.jobs.errors import JobMissing, JobRefused
 from relevo.jobs.handles import JobHandle as JobHandle
 from relevo.jobs.handles import Known, Waiting
+from relevo.jobs.known_handlers import KnownHandlers
 from relevo.jobs.model import TOKEN_LENGTH_MAX, CommonOptions, Job
 from relevo.jobs.querying.chains import Chains
+from relevo.jobs.querying.explanations import Explanations
 from relevo.jobs.querying.query import EVERYBODY, JobQuery
 from relevo.jobs.querying.views import Views
 from relevo.jobs.registry import EXECUTE, HandlerRegistry, forgotten
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from relevo.jobs.core.reasons import JobExplanation
     from relevo.jobs.model import Lane, Recurrence, Submission
     from relevo.jobs.running.context import JobContext
     from relevo.kernel.part import Connection
@@ -122,7 +125,17 @@ class Jobs(Service):
             number = await self._store_in(tx, submission.columns([job]))
         else:
             await self._tools().writing.one(job)
-        return JobHandle(self, job.id, Known.of(job, number))
+        handle = JobHandle[Any](self, job.id, Known.of(job, number))
+        handle.warning = await self._unregistered(handler, tx)
+        return handle
+
+    async def _unregistered(self, handler: str, tx: Any) -> str | None:
+        """Return a warning if neither this app nor any host has ever registered a handler."""
+        if handler in self.registry.handlers or not self.connection.is_open:
+            return None
+        known = self._tools().known_handlers
+        # A caller with a connection must not wait for a second one, nor be read with.
+        return known.remembered(handler) if tx is not None else await known.warning(handler)
 
     async def submit_many(
         self,
@@ -164,7 +177,11 @@ class Jobs(Service):
         elif batches:
             await self._tools().writing.many(batches)
         facts = Known.of(common, number)
-        return [JobHandle(self, one, facts) for one in ids]
+        handles = [JobHandle[Any](self, one, facts) for one in ids]
+        if handles and (warning := await self._unregistered(handler, tx)):
+            for handle in handles:
+                handle.warning = warning
+        return handles
 
     async def _chained(self, job: Submission, data: Any) -> Submission:
         """The job with the token that its handler gives it, if that is registered here."""
@@ -226,6 +243,19 @@ class Jobs(Service):
     def chains(self) -> Chains:
         """Which jobs wait for others of their token."""
         return Chains(*self.connection.opened)
+
+    async def explain(self, id: UUID, caller: Caller = EVERYBODY) -> JobExplanation:  # noqa: A002
+        """Return why a job has not run, or where it runs; raises `JobMissing` if there is none.
+
+        `says` is the reason in a sentence, such as that no live host has its handler, which job of
+        its token blocks it, that a cap is reached, or how many jobs come before it.
+        """
+        return await self.explanations.job(id, caller)
+
+    @property
+    def explanations(self) -> Explanations:
+        """Why jobs have not run, and which handlers no live host serves."""
+        return Explanations(self.database)
 
     async def unblock(self, id: UUID, *, user: UUID | None = None) -> UUID:  # noqa: A002
         """Let a job no longer wait for the one before it in its chain; returns which that was.
@@ -296,6 +326,7 @@ class _Tools:
 
     def __init__(self, database: Database, wakeups: Wakeups, settings: Settings) -> None:
         self.writing = Submitting(database, wakeups)
+        self.known_handlers = KnownHandlers(database)
         self.waiting = Waiting(database, wakeups)
         self.waits = Waits(database, wakeups)
         self.brakes = Brakes(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from relevo.cli.doctor import actor_checks
+from relevo.cli.doctor import actor_checks, job_checks
 from relevo.cli.doctor.patient import Finding, Need, Patient, State
 from relevo.errors import RelevoError
 from relevo.http.access.keyring import SQL as KEY_SQL
@@ -309,6 +309,7 @@ CHECKS: Final = (
     Check("hosts", hosts, "schema"),
     Check("leases", leases, "schema"),
     Check("handlers", handlers, "schema"),
+    Check("jobs", job_checks.unserved, "schema"),
     Check("actor slots", actor_checks.slots, "schema"),
     Check("actor hosts", actor_checks.addresses, "schema"),
     Check("master key", master_key, "schema"),

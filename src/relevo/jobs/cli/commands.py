@@ -16,6 +16,7 @@ from relevo.cli.options import EVERYWHERE, command
 from relevo.cli.printing import echo_json, note, printable
 from relevo.cli.render import Renderer
 from relevo.jobs.cli.board import board, screen
+from relevo.jobs.cli.explanations import explanation, sentences
 from relevo.jobs.core import codes
 from relevo.jobs.http.models import WAIT_SECONDS_MAX, JobView
 from relevo.jobs.http.views import VIEWS
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 _ID: Final = "The job's id, as `relevo job list` shows it."
 _EMPTY: Final = "nothing"
-_UNKNOWN: Final = codes.shown(codes.HANDLER_MISSING)
-"""The error code of a suspended job whose arguments no host knows."""
 _LATE: Final = 6
 """Exit code of a wait that was given up: the same command may be tried again."""
 
@@ -88,7 +87,10 @@ async def _submit(session: Session, values: dict[str, Any], *, wait: bool) -> in
     operation = tree.operation("jobs.submit")
     async with way_to(operation, session) as calls:
         reply = await calls.call(operation, values)
-        key = msgspec.json.decode(reply.body)["id"]
+        made = msgspec.json.decode(reply.body)
+        key = made["id"]
+        if made["warning"]:
+            note(printable(f"warning: {made['warning']}"))
         if wait:
             note(f"submitted {key}")
             return await _wait(session, calls, key, None)
@@ -112,10 +114,13 @@ def show(session: Session, id: Any, payload: bool) -> None:  # noqa: A002 - the 
 async def _show(session: Session, key: str, *, payload: bool) -> None:
     names = ["jobs.get", *(["jobs.payload"] if payload else [])]
     found: dict[str, Any] = {}
+    said: list[str] = []
     async with way_to(tree.operation("jobs.get"), session) as calls:
         for name in names:
             reply = await calls.call(tree.operation(name), {"id": key})
             found[name] = msgspec.json.decode(reply.body)
+        if session.output != "json" and found["jobs.get"]["state"] in ("ready", "suspended"):
+            said = sentences(msgspec.json.decode(await explanation(calls, key)))
     job = found["jobs.get"]
     more = {k: v for k, v in found.get("jobs.payload", {}).items() if k != "id"}
     renderer = Renderer(session.output)
@@ -123,7 +128,10 @@ async def _show(session: Session, key: str, *, payload: bool) -> None:
         body = {**job, "payload": more} if payload else job
         renderer.show(msgspec.json.encode(body), JobView)
         return
-    renderer.console.print(printable(_sentence(job)), soft_wrap=True)
+    for line in said or [_sentence(job)]:
+        renderer.console.print(
+            printable(f"{job['name']}: {line}" if line in said[:1] else line), soft_wrap=True
+        )
     shown = {k: v for k, v in job.items() if v is not None}
     renderer.record(shown, JobView)
     if not payload:
@@ -136,25 +144,9 @@ async def _show(session: Session, key: str, *, payload: bool) -> None:
 
 
 def _sentence(job: dict[str, Any]) -> str:
-    """Return why a job waits, or how it ended."""
+    """Return how a job ended, or where it runs; `relevo job explain` says why it waits."""
     name = f"{job['name']}: "
     match job["status"]:
-        case "waiting_for_resources" if job["blocked_by"]:
-            return f"{name}waits for job {job['blocked_by']} of the same token."
-        case "waiting_for_resources" if job["blocked"]:
-            return (
-                f"{name}waits for a job of the same token that you may not see; an operator can"
-                f" lift that: relevo job unblock {job['id']}"
-            )
-        case "waiting_for_resources":
-            return f"{name}waits for a free slot of lane {job['lane']} on a host with its handler."
-        case "waiting" if job["postpone_until"] and job["error_code"] == _UNKNOWN:
-            return f"{name}{_reason(job)}; the next try is at {job['postpone_until']}."
-        case "waiting" if job["postpone_until"]:
-            why = "is tried again" if job["retries"] else "runs"
-            return f"{name}{why} at {job['postpone_until']}."
-        case "waiting":
-            return f"{name}waits until somebody resumes it: relevo job resume {job['id']}"
         case "in_progress":
             done = "" if job["progress"] is None else f", {job['progress']:.0%} done"
             return f"{name}runs on {job['host']}{done}."

@@ -14,6 +14,7 @@ from relevo.errors import InvalidQuery, InvalidValue, QueryTooCostly
 from relevo.http import paging
 from relevo.http.etags import version_of
 from relevo.http.paging import Page
+from relevo.jobs.core.reasons import JobExplanation
 from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob, StaleJob
 from relevo.jobs.http.models import (
     ByJob,
@@ -77,7 +78,7 @@ async def submit_job(services: Services, principal: Principal, command: SubmitJo
     made = await services.app.jobs.submit(
         handler, data, recurrence=recurrence, owner=owner, **options
     )  # fmt: skip
-    return JobSubmitted(made.id)
+    return JobSubmitted(made.id, made.warning)
 
 
 @operation("jobs.list", "GET /v1/jobs", "jobs:read", errors=(InvalidQuery, QueryTooCostly))
@@ -163,6 +164,17 @@ async def get_payload(services: Services, principal: Principal, command: ByJob) 
     job = await seen(services, principal, command.id, PAYLOAD)
     return JobPayload(
         id=job.id, data=job.data, state=job.saved, result=job.result, message=job.message
+    )
+
+
+@operation("jobs.explain", "GET /v1/jobs/{id}/explanation", "jobs:read", errors=(JobMissing,))
+async def explain_job(services: Services, principal: Principal, command: ByJob) -> JobExplanation:
+    """Say why a job has not run: handler, lane, token, cap, time, brake, or its place in order."""
+    await seen(services, principal, command.id)
+    who = await requester_of(services, principal)
+    reach = principal.reach.get(READ, "all")
+    return await services.app.jobs.explain(
+        command.id, msgspec.structs.replace(who.caller, scope=reach)
     )
 
 

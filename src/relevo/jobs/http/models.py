@@ -109,6 +109,8 @@ class JobSubmitted(Struct, frozen=True):
     """A job that was made."""
 
     id: UUID
+    warning: str | None = None
+    """That no host has ever registered its handler, with similar names."""
 
 
 class ListJobs(Struct, frozen=True, kw_only=True):

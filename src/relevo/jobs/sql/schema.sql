@@ -1,5 +1,5 @@
 -- System jobs: live rows and history, lanes, gates of chains and owners, parcels, waits.
--- after: events users
+-- after: events users leases
 
 -- How jobs of a lane are ordered, capped and announced. Hosts write what they were configured with.
 create table relevo.job_lane (
@@ -23,6 +23,17 @@ create table relevo.job_handler (
   enabled        boolean not null default true,
   crashes_max    integer check (crashes_max > 0),  -- null: as the settings of hosts say
   priority       smallint check (priority between 0 and 9)  -- of submits that name none; null: 4
+);
+
+-- What each host serves, lane by lane; rows of hosts that have ended count for nothing. Explanations read it, claims do not.
+create table relevo.job_server (
+  host       uuid not null references relevo.host on delete cascade,
+  lane       text collate "C" not null,
+  handlers   text[] not null,
+  slots      integer not null,
+  pool       text,
+  limit_name text,
+  primary key (host, lane)
 );
 
 -- The table of `relevo.jobs.states`, so that statements decide what code and documentation say.

@@ -1,0 +1,60 @@
+"""`relevo job explain`: why a job has not run, in a sentence."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from relevo.cli import tree
+from relevo.cli.calls import way_to
+from relevo.cli.options import EVERYWHERE, command
+from relevo.cli.printing import printable
+from relevo.cli.render import Renderer
+from relevo.jobs.core.reasons import JobExplanation
+
+if TYPE_CHECKING:
+    from relevo.cli.calls import Calls
+    from relevo.cli.session import Session
+
+
+@command("explain", shared=EVERYWHERE)
+@click.argument(
+    "id", type=click.UUID, metavar="ID", help="The job's id, as `relevo job list` shows it."
+)
+@click.pass_obj
+def explain(session: Session, id: Any) -> None:  # noqa: A002 - the word of the API
+    """Say why a job has not run, or where it runs.
+
+    No live host has its handler, a job of its token blocks it, a cap or a budget is reached, its
+    start or the next attempt lies ahead, somebody paused it, or others come before it.
+    """
+    session.log_quietly()
+
+    async def work() -> bytes:
+        async with way_to(tree.operation("jobs.explain"), session) as calls:
+            return await explanation(calls, str(id))
+
+    body = asyncio.run(work())
+    renderer = Renderer(session.output)
+    if session.output == "json":
+        renderer.show(body, JobExplanation)
+        return
+    for line in sentences(msgspec.json.decode(body)):
+        renderer.console.print(printable(line), soft_wrap=True)
+
+
+async def explanation(calls: Calls, key: str) -> bytes:
+    """Return the explanation of a job, as the API answers it."""
+    return (await calls.call(tree.operation("jobs.explain"), {"id": key})).body
+
+
+def sentences(found: dict[str, Any]) -> list[str]:
+    """Return the reason and what follows it, a line each.
+
+    >>> sentences({"says": "it starts at noon", "notes": ["no live host has it"]})
+    ['it starts at noon', 'also: no live host has it']
+    """
+    return [found["says"], *(f"also: {note}" for note in found["notes"])]
