@@ -212,6 +212,9 @@ def realigned(series: Series, occurrence: Occurrence) -> Occurrence:
     """
     if series.zone is None:
         return occurrence
+    just_before = occurrence.nominal - timedelta(microseconds=1)
+    if after(series.pattern, series.anchor, just_before, zone=series.zone) == occurrence.nominal:
+        return occurrence
     low, high = occurrence.nominal - _RULE_SHIFT_MAX, occurrence.nominal + _RULE_SHIFT_MAX
     around = instants(series.pattern, series.anchor, zone=series.zone, after=low)
     near = takewhile(lambda one: one <= high, around)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import calendar
 import math
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import TYPE_CHECKING, Final
 
 from relevo import limits
 from relevo.errors import InvalidRecurrence
-from relevo.kernel.recurrence.reading import Pattern
+from relevo.kernel.recurrence.pattern import SPAN, Pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -24,9 +24,13 @@ DAYS_TRIED_MAX: Final = 1_500
 _CYCLE: Final = {"DAILY": 146_097, "WEEKLY": 20_871, "MONTHLY": 4_800, "YEARLY": 400}
 """Periods in 400 years, after which the calendar is the same again."""
 _DAYS_OF_MONTH: Final = 31
+_GAP_MAX: Final = timedelta(days=1)
+"""The most by which a change of the clock has ever moved a time."""
+_PART_MIN: Final = 60
+"""Times of an hour that are looked at with the others of their day."""
 _MOMENT: Final = 3
 """Steps that it takes to look at a time in its zone."""
-_SPAN: Final = {"MINUTELY": timedelta(minutes=1), "HOURLY": timedelta(hours=1)}
+_MINUTE: Final = timedelta(minutes=1)
 
 
 class Steps:
@@ -107,24 +111,40 @@ def _days(
 ) -> Iterator[datetime]:
     """Instants by the calendar: the days of a month that fit, each at the times of day."""
     local = start.astimezone(where)
+    hours = pattern.hours or (local.hour,)
     times = [
-        (hour, minute)
-        for hour in pattern.hours or (local.hour,)
+        time(hour, minute, second, 0 if pattern.seconds else local.microsecond)
+        for hour in hours
         for minute in pattern.minutes or (local.minute,)
+        for second in pattern.seconds or (local.second,)
     ]
-    rest = {"second": local.second, "microsecond": local.microsecond}
     # A day early: a gap may have moved an instant of the day before beyond midnight.
     begin = max(local.date(), floor.astimezone(where).date() - timedelta(days=1))
     for day in _fitting_days(pattern, local.date(), begin, steps):
-        steps.take(_MOMENT * len(times))
-        moments = [
-            datetime(day.year, day.month, day.day, hour, minute, tzinfo=where, **rest)
-            for hour, minute in times
-        ]
-        # The start is an instant, also where the clock shows its time for the second time.
-        yield from sorted(
-            start if moment == local else moment.astimezone(UTC) for moment in moments
-        )
+        for part in _parts_of_day(day, times, len(times) // len(hours), where):
+            end = datetime.combine(day, part[-1], where).astimezone(UTC)
+            if end < floor - (_GAP_MAX if part is times else timedelta()):
+                continue
+            steps.take(_MOMENT if len(part) == 1 else len(part))
+            moments = [datetime.combine(day, at, where) for at in part]
+            # The start is an instant, also where the clock shows its time for the second time.
+            yield from sorted(
+                start if moment == local else moment.astimezone(UTC) for moment in moments
+            )
+
+
+def _parts_of_day(
+    day: date, times: list[time], per_hour: int, where: tzinfo
+) -> Iterable[list[time]]:
+    """Return the times of a day in parts that follow each other: its hours if they are long.
+
+    A day on which the clock changes is one part, since a gap moves times behind later ones.
+    """
+    midnights = (datetime.combine(one, time(), where) for one in (day, day + timedelta(days=1)))
+    first, last = (one.utcoffset() for one in midnights)
+    if per_hour <= _PART_MIN or first != last:
+        return [times]
+    return [times[n : n + per_hour] for n in range(0, len(times), per_hour)]
 
 
 def _fitting_days(pattern: Pattern, anchor: date, begin: date, steps: Steps) -> Iterator[date]:
@@ -172,12 +192,15 @@ def _month_fits(pattern: Pattern, anchor: date, year: int, month: int) -> bool:
 
 def _days_of_month(pattern: Pattern, anchor: date, year: int, month: int) -> Iterable[int]:
     first, length = calendar.monthrange(year, month)
+    if pattern.either:
+        by_number = _by_month_day(pattern, length)
+        return sorted(by_number | _by_week_day(pattern, year, month, length))
     wanted: Iterable[int] = range(1, length + 1)
     if pattern.frequency == "DAILY":
         passed = date(year, month, 1).toordinal() - anchor.toordinal()
         wanted = range(1 + -passed % pattern.interval, length + 1, pattern.interval)
     if pattern.month_days:
-        named = {day if day > 0 else length + 1 + day for day in pattern.month_days}
+        named = _by_month_day(pattern, length)
         wanted = [one for one in wanted if one in named]
     if pattern.frequency in ("DAILY", "WEEKLY"):
         days = {day.day for day in pattern.week_days}
@@ -194,6 +217,11 @@ def _days_of_month(pattern: Pattern, anchor: date, year: int, month: int) -> Ite
     if pattern.month_days:
         return wanted
     return [anchor.day] if anchor.day <= length else []
+
+
+def _by_month_day(pattern: Pattern, length: int) -> set[int]:
+    found = {day if day > 0 else length + 1 + day for day in pattern.month_days}
+    return {day for day in found if 1 <= day <= length}
 
 
 def _in_week(pattern: Pattern, anchor: date, day: date) -> bool:
@@ -238,7 +266,7 @@ def _elapsed(
     pattern: Pattern, start: datetime, floor: datetime, where: tzinfo, steps: Steps
 ) -> Iterator[datetime]:
     """Instants a fixed time apart, of which the BY parts take those that fit the local clock."""
-    step = _SPAN[pattern.frequency] * pattern.interval
+    step = SPAN[pattern.frequency] * pattern.interval
     if pattern.step is not None:
         one = start + max(0, (floor - start) // step) * step
         while True:
@@ -248,14 +276,12 @@ def _elapsed(
     # With BYMINUTE it is hours that are a fixed time apart: the first is that of the start.
     expands = pattern.frequency == "HOURLY" and bool(pattern.minutes)
     base = start - timedelta(minutes=local.minute) if expands else start
+    if pattern.seconds:
+        base = base.replace(second=0, microsecond=0)
     begin = max(start, floor).astimezone(where).date()
-    daily = Pattern(
-        text="", frequency="DAILY", months=pattern.months, month_days=pattern.month_days,
-        week_days=pattern.week_days,
-    )  # fmt: skip
     empty = 0
     barren: set[timedelta] = set()
-    for day in _fitting_days(daily, begin, begin, steps):
+    for day in _fitting_days(pattern.days, begin, begin, steps):
         steps.take(_MOMENT)
         midnight = datetime(day.year, day.month, day.day, tzinfo=where)
         low = midnight.astimezone(UTC)
@@ -271,10 +297,14 @@ def _elapsed(
                 moments = _minutes(pattern, one, where) if expands else (one,)
                 steps.take(_MOMENT * len(moments))
                 for moment in moments:
+                    if moment <= floor - _MINUTE:
+                        continue
                     shown = moment.astimezone(where)
                     if shown.date() == day and _time_fits(pattern, shown):
                         found = True
-                        yield moment
+                        steps.take(len(pattern.seconds))
+                        seconds = pattern.seconds or (0,)
+                        yield from (moment + timedelta(seconds=second) for second in seconds)
                 one += step
         if alike and not found:
             barren.add(phase)

@@ -1,22 +1,26 @@
-"""Parses and checks recurrence patterns: a subset of RFC 5545. Pure."""
+"""Parses and checks the parts of iCalendar patterns: a subset of RFC 5545. Pure."""
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, Literal
-
-from msgspec import Struct
+from typing import TYPE_CHECKING, Final
 
 from relevo.errors import InvalidRecurrence
+from relevo.kernel.recurrence.pattern import Frequency, Pattern, WeekDay
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Frequency = Literal["MINUTELY", "HOURLY", "DAILY", "WEEKLY", "MONTHLY", "YEARLY"]
-FREQUENCIES: Final = ("MINUTELY", "HOURLY", "DAILY", "WEEKLY", "MONTHLY", "YEARLY")
+FREQUENCIES: Final[tuple[Frequency, ...]] = (
+    "MINUTELY",
+    "HOURLY",
+    "DAILY",
+    "WEEKLY",
+    "MONTHLY",
+    "YEARLY",
+)
 DAYS: Final = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")
-LENGTH_MAX: Final = 256
 INTERVAL_MAX: Final = 365
 COUNT_MAX: Final = 1_000_000
 _NUMBER: Final = re.compile(r"[0-9]{1,7}")
@@ -25,48 +29,8 @@ _DAY: Final = re.compile(r"(?P<nth>[+-]?[1-9])?(?P<day>MO|TU|WE|TH|FR|SA|SU)")
 _UNTIL: Final = re.compile(r"[0-9]{8}(T[0-9]{6}Z)?")
 
 
-class WeekDay(Struct, frozen=True, order=True):
-    """A day of the week, or the n-th of a month or year; the last is the -1st."""
-
-    day: int
-    nth: int | None = None
-
-
-class Pattern(Struct, frozen=True, kw_only=True):
-    """A recurrence that was read; `text` is as it was written."""
-
-    text: str
-    frequency: Frequency
-    interval: int = 1
-    count: int | None = None
-    until: datetime | None = None
-    months: tuple[int, ...] = ()
-    month_days: tuple[int, ...] = ()
-    week_days: tuple[WeekDay, ...] = ()
-    hours: tuple[int, ...] = ()
-    minutes: tuple[int, ...] = ()
-    week_start: int = 0
-
-    @property
-    def elapsed(self) -> bool:
-        """Whether it counts elapsed time and not days of the calendar."""
-        return self.frequency in ("MINUTELY", "HOURLY")
-
-    @property
-    def step(self) -> timedelta | None:
-        """How far apart all its instants are; None if that depends on the calendar or the clock."""
-        parts = (self.months, self.month_days, self.week_days, self.hours, self.minutes)
-        if not self.elapsed or any(parts):
-            return None
-        return self.interval * timedelta(minutes=1 if self.frequency == "MINUTELY" else 60)
-
-
 def parse(text: str) -> Pattern:
     """Read a pattern; raises `InvalidRecurrence` that says which part is wrong and why."""
-    if len(text) > LENGTH_MAX:
-        raise InvalidRecurrence(
-            f"a recurrence pattern has at most {LENGTH_MAX} characters, not {len(text)}"
-        )
     parts = text.upper().removesuffix(";").split(";")
     found: dict[str, str] = {}
     for part in parts:
