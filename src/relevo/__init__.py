@@ -4,7 +4,8 @@ app = relevo.App()              # embedded PostgreSQL; or App("postgresql://…"
 async with app.host():          # connect, migrate, serve
     await app.until_signal()
 
-Every public name is here; modules below are private. `relevo.testing` is for tests.
+Every public name is here; modules below are private, except `relevo.sync` (without `await`),
+`relevo.integrations` (web frameworks), `relevo.actors` and `relevo.testing` (tests).
 """
 
 from __future__ import annotations

@@ -247,6 +247,15 @@ class App(
             await self.database.close()
             self._connected = False
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether it has a database now."""
+        return self._connected
+
+    def forget_connection(self) -> None:
+        """Forget, in a forked child, the connection of the parent, which stays as it is."""
+        self._connected = False
+
     async def __aenter__(self) -> App:
         await self.connect()
         return self

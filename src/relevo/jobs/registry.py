@@ -309,6 +309,11 @@ class JobDefinition(Generic[P, R]):
         return self._handler
 
     @property
+    def options(self) -> SubmitOptions:
+        """What `using` has set."""
+        return self._options
+
+    @property
     def name(self) -> str:
         """The name under which its jobs are submitted."""
         return self._handler.name

@@ -240,7 +240,7 @@ class Container(Generic[T]):
 
     async def _open(self) -> OpenContainer:
         opened = self._opened
-        if opened is None or opened.gone:
+        if opened is None or opened.gone or opened.database is not self._store.database:
             opened = await self._store.open(self.name, self._options)
             self._options.check(opened.info)
             self._opened = opened

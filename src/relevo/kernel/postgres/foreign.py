@@ -1,13 +1,14 @@
 """Transactions of callers, given as `tx=`: what is one, and SQL functions in it.
 
-Of asyncpg, psycopg or SQLAlchemy, async or not.
+Of asyncpg, psycopg, SQLAlchemy or Django, async or not.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import asyncpg
@@ -18,11 +19,16 @@ from relevo.kernel.postgres import catalog
 from relevo.kernel.postgres.binding import DEFAULT, BoundTransaction, bound, transaction_in
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
 
     from relevo.kernel.postgres.database import Transaction
 
-DRIVERS: Final = ("asyncpg", "psycopg", "psycopg2", "sqlalchemy")
+DRIVERS: Final = ("asyncpg", "django", "psycopg", "psycopg2", "sqlalchemy")
+BLOCKING: Final[ContextVar[Callable[[Callable[[], Any]], Awaitable[Any]] | None]] = ContextVar(
+    "relevo.blocking", default=None
+)
+"""Runs calls of a blocking driver, set by callers that wait in a thread of their own: a statement
+of theirs may wait for another transaction, and must not hold up the event loop meanwhile."""
 ONE_ORDER: Final = (
     "Two transactions wrote the same items in opposite order. Run this transaction again, and let"
     " all transactions write shared items in one order, for example by partition key and id."
@@ -48,6 +54,16 @@ class Function(Struct, frozen=True):
         if driver == "asyncpg":
             marks = (f"${n + 1}" for n in range(len(arrays)))
             return await tx.fetchval(bound(self._sql(marks), schema), *arrays)
+        calling = self._call_by(driver, tx, arrays, schema)
+        blocking = BLOCKING.get()
+        if blocking is None:
+            return await calling
+        return await blocking(lambda: _completed(calling))
+
+    async def _call_by(
+        self, driver: str, tx: Any, arrays: Sequence[Sequence[Any]], schema: str
+    ) -> Any:
+        """Call the function by another driver than asyncpg; waits only for one that is async."""
         values = [_text(one) for array in arrays for one in array]
         if driver == "sqlalchemy":
             import sqlalchemy  # an optional dependency
@@ -58,7 +74,8 @@ class Function(Struct, frozen=True):
             found = await _done(tx.execute(clause, dict(zip(names, values, strict=True))))
             return found.scalar()
         # A named cursor of the caller would declare the statement instead of running it.
-        cursor = getattr(tx, "connection", tx).cursor()
+        connection = tx if driver == "django" else getattr(tx, "connection", tx)
+        cursor = connection.cursor()
         if driver == "psycopg":
             cursor.row_factory = lambda _: tuple
         statement = bound(self._sql_of_values(arrays, iter(["%s"] * len(values))), schema)
@@ -124,9 +141,19 @@ def driver_of(tx: Any, otherwise: str = "") -> str:
             return module
     raise InvalidValue(
         f"tx is a {type(tx).__qualname__} of {type(tx).__module__!r}; give a connection of asyncpg,"
-        f" psycopg or SQLAlchemy{otherwise}",
+        f" psycopg, SQLAlchemy or Django{otherwise}",
         pointer="tx",
     )
+
+
+def _completed(calling: Coroutine[Any, Any, Any]) -> Any:
+    """Return the result of a call by a blocking driver, which never waits for the event loop."""
+    try:
+        calling.send(None)
+    except StopIteration as done:
+        return done.value
+    calling.close()
+    raise InvalidValue("tx is an async connection; give a blocking one here", pointer="tx")
 
 
 async def _done(answer: Any) -> Any:

@@ -1,0 +1,1 @@
+"""Relevo inside web frameworks: `starlette` (and FastAPI), `django`."""
