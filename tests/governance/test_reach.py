@@ -42,9 +42,15 @@ async def test_a_host_serves_the_kit_when_a_client_asks(relevo_url: str) -> None
 async def test_a_program_without_a_host_of_its_own_uses_a_pool(relevo_url: str) -> None:
     async with App(relevo_url) as client:
         pool = client.governance.pool("erp", size=2)
+        with pytest.raises(NoHost, match="relevo up"):  # at once: no host has ever run
+            async with pool.lease(timeout=3_600):
+                pass
         host = App(relevo_url)
         async with host, host.host(), pool.lease():
             assert (await pool.view()).in_use == 1
+        with pytest.raises(NoHost, match="relevo up"):  # none runs any more
+            async with pool.lease(timeout=3_600):
+                pass
 
 
 async def test_hosts_that_use_nothing_of_the_kit_serve_it_for_one_that_does(

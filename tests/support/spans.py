@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+class NoProvider:
+    """Stands for the provider that opentelemetry has until a process sets one."""
+
+
 class Spans:
     """Stands for opentelemetry's tracer."""
 
@@ -22,6 +26,7 @@ class Spans:
         self.ended: list[tuple[str, dict[str, Any], str]] = []
         self.parents: list[Any] = []
         """What was given as the surroundings of each span."""
+        self.provider: Any = self
         self.here: Any = None
         """The present surroundings."""
 
@@ -43,11 +48,13 @@ def collected(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spans]:
     found = Spans()
     trace = ModuleType("opentelemetry.trace")
     trace.get_tracer = lambda _: found  # type: ignore[attr-defined]
+    trace.get_tracer_provider = lambda: found.provider  # type: ignore[attr-defined]
+    trace.ProxyTracerProvider = NoProvider  # type: ignore[attr-defined]
     context = ModuleType("opentelemetry.context")
     context.get_current = lambda: found.here  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "opentelemetry", ModuleType("opentelemetry"))
     monkeypatch.setitem(sys.modules, "opentelemetry.trace", trace)
     monkeypatch.setitem(sys.modules, "opentelemetry.context", context)
-    tracing._tracer.cache_clear()
+    tracing._trace.cache_clear()
     yield found
-    tracing._tracer.cache_clear()
+    tracing._trace.cache_clear()

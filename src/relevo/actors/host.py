@@ -55,6 +55,7 @@ class ActorsPart(Part[Actors]):
         if self._host is None:
             self._host = host
             self.service.types.on_added = self._defined.set
+            self.service.ways.serves = lambda group: group in self._groups()
             host.supervisor.run(DEFINED, self._serve_defined)
         await self._serve(host)
 
@@ -68,9 +69,7 @@ class ActorsPart(Part[Actors]):
 
     async def _serve(self, host: Host) -> None:
         async with self._serving:
-            service = self.service
-            wanted = service.placement_groups & service.types.served_groups()
-            groups = service.types.groups() & {*wanted, *KIT_GROUPS}
+            service, groups = self.service, self._groups()
             if not groups:
                 return
             if self._runtime is None:
@@ -83,6 +82,12 @@ class ActorsPart(Part[Actors]):
             for group in service.types.groups() - groups:
                 await service.ways.read_count(group)
             await self._declare(groups)
+
+    def _groups(self) -> set[str]:
+        """The placement groups that this host serves."""
+        types = self.service.types
+        wanted = self.service.placement_groups & types.served_groups()
+        return types.groups() & {*wanted, *KIT_GROUPS}
 
     async def _begin(self, host: Host) -> None:
         """Start what runs slots, whatever their number."""
@@ -103,6 +108,7 @@ class ActorsPart(Part[Actors]):
         if self._host is None:
             return
         self.service.types.on_added = None
+        self.service.ways.serves = lambda _: False
         await self._host.supervisor.stop(DEFINED)
         if self._runtime is None:
             self._host = None

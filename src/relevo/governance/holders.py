@@ -80,6 +80,8 @@ class Holders:
         self._watch: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._kept: set[asyncio.Task[None]] = set()
+        self.is_closing = False
+        """Whether what is under way is waited for now."""
 
     @property
     def life(self) -> Life | None:
@@ -122,6 +124,7 @@ class Holders:
 
     async def close(self, seconds: float) -> None:
         """Wait for what is under way, such as releases; what runs all the time ends."""
+        self.is_closing = True
         for task in list(self._kept):
             task.cancel()
         if self._watch is not None:
@@ -130,6 +133,7 @@ class Holders:
             _, left = await asyncio.wait(tasks, timeout=seconds)
             for task in left:
                 task.cancel()
+        self.is_closing = False
 
     async def _look(self) -> None:
         loop = asyncio.get_running_loop()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import Struct, structs
 
-from relevo.errors import DeadlineExceeded, InvalidValue, NotFound, RelevoError
+from relevo.errors import DeadlineExceeded, InvalidValue, NoHost, NotFound, RelevoError
 from relevo.governance.calls.pool_calls import (
     ANSWER_SECONDS,
     POOL_TYPE,
@@ -129,8 +129,12 @@ class ResourcePool:
             granted, asked_at = await self._acquire(ticket, key, weight, priority, timeout, life)
             async with self.holders.holding(life, asked_at, lambda: self._renewed(ticket)):
                 yield PoolPermit(PermitFence(self.name, granted.number), granted.item)
+        except NoHost:
+            self.give_back([ticket])  # nobody is there to hear it now
+            raise
         finally:
-            await self._give_back(ticket)
+            if ticket not in self._returns:
+                await self._give_back(ticket)
 
     async def resize(self, size: int) -> None:
         """Change how much may be in use; nothing is revoked, and grants stop until it fits."""
@@ -236,9 +240,10 @@ class ResourcePool:
             tickets = list(self._returns)
             try:
                 await self.proxy.release(tickets)
-            except RelevoError:
-                if not self._actors.connection.is_open:
-                    return
+            except RelevoError as error:
+                ends = isinstance(error, NoHost) and self.holders.is_closing
+                if ends or not self._actors.connection.is_open:
+                    return  # permits end without it
                 await asyncio.sleep(AGAIN_SECONDS)
             else:
                 for ticket in tickets:

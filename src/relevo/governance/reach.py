@@ -21,7 +21,7 @@ SQL = catalog.load("relevo.governance")
 TOPIC: Final = "governance:serve"
 """Wakes hosts: some program may use the kit now."""
 LOOP: Final = "governance.serve"
-KNOWN_SECONDS: Final = 5.0
+KNOWN_SECONDS: Final = 1.0
 """For so long a host is taken to serve the kit that did."""
 ASK_SECONDS: Final = 15.0
 POLL_SECONDS: Final = 10.0

@@ -168,6 +168,9 @@ class _HereWays(Ways):
             raise NotFound(f"no actor type {type_name!r} is defined")
         return definition.options.placement_group, 1
 
+    def is_joining(self, type_name: str) -> bool:
+        return True
+
     def here(self, call: Call) -> asyncio.Future[Answer] | None:
         return self._runtime.take(call)
 

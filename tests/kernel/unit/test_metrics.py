@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from relevo.kernel.telemetry import tracing
 from relevo.kernel.telemetry.metrics import LAG_SERIES_MAX, BoundedSeries, Metrics
+from tests.support.spans import NoProvider
 
 if TYPE_CHECKING:
     import pytest
@@ -40,10 +41,18 @@ def test_a_unit_with_thousands_of_leases_has_a_bounded_number_of_series() -> Non
     assert len(series(metrics)) == LAG_SERIES_MAX + 1
 
 
-def test_a_span_is_opened_where_opentelemetry_is_installed(spans: Spans) -> None:
+def test_a_span_is_opened_where_a_tracer_provider_is_set(spans: Spans) -> None:
     with tracing.span("call", {"relevo.unit": "u", "relevo.changes": 3}):
         assert spans.ended == []
     assert spans.ended == [("call", {"relevo.unit": "u", "relevo.changes": 3}, "returned")]
+
+
+def test_spans_that_nobody_collects_are_not_opened(spans: Spans) -> None:
+    spans.provider = NoProvider()
+    assert not tracing.is_on()
+    with tracing.span("call", {}) as nothing:
+        assert nothing is None
+    assert spans.ended == []
 
 
 def test_without_opentelemetry_there_is_no_span_and_no_error(
@@ -51,7 +60,7 @@ def test_without_opentelemetry_there_is_no_span_and_no_error(
 ) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     monkeypatch.setitem(sys.modules, "opentelemetry.trace", None)
-    tracing._tracer.cache_clear()
+    tracing._trace.cache_clear()
     with tracing.span("call", {}) as nothing:
         assert nothing is None
-    tracing._tracer.cache_clear()
+    tracing._trace.cache_clear()

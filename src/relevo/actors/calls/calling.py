@@ -70,7 +70,14 @@ class Ways:
     """Finds the owner of a slot."""
 
     async def slots(self, type_name: str) -> tuple[str, int]:
-        """Return the placement group of a type and its number of slots; raises `NotFound`."""
+        """Return the placement group of a type and its number of slots; raises `NotFound`.
+
+        And `NoHost` if no host has ever served the group.
+        """
+        raise NotImplementedError
+
+    def is_joining(self, type_name: str) -> bool:
+        """Whether this process serves the placement group of a type, or is about to."""
         raise NotImplementedError
 
     def here(self, call: Call) -> asyncio.Future[Answer] | None:
@@ -78,7 +85,10 @@ class Ways:
         raise NotImplementedError
 
     async def find(self, group: str, slot: int) -> Way | None:
-        """Return how to reach another owner of a slot, or None if nobody is known to own it."""
+        """Return how to reach another owner of a slot, or None if nobody is known to own it.
+
+        Raises `NoHost` if nobody will: the group is the kit's, and no host runs.
+        """
         raise NotImplementedError
 
     def learn(self, group: str, slot: int, moved: MovedTo) -> None:
@@ -220,21 +230,30 @@ class Calling:
     async def _check_lines(self, ref: ActorRef, call: Call) -> None:
         """Raise `_Elsewhere` if calls that were made before wait for the owner of the slot."""
         try:
-            group, slots = await self._ways.slots(ref.type)
-        except (NoHost, DatabaseUnavailable) as error:
+            group, slots = await self._slots(ref)
+        except DatabaseUnavailable as error:
             raise _Elsewhere(error) from None
         place = group, slot_of(call.actor, slots)
         if place in self._lines:
             waiting = NoHost(f"calls for slot {place[1]} of {group!r} wait for its next owner")
             raise _Elsewhere(waiting, place)
 
+    async def _slots(self, ref: ActorRef) -> tuple[str, int]:
+        """Return the placement group and its slots; raises `NoHost` if waiting is of no use."""
+        try:
+            return await self._ways.slots(ref.type)
+        except NoHost as error:
+            if self._ways.is_joining(ref.type):
+                raise _Elsewhere(error) from None
+            raise
+
     async def _attempt(self, ref: ActorRef, call: Call, deadline: float) -> Answer:
         """Send a call once; raises `_Elsewhere` if it did not run, and may run later."""
         try:
-            group, slots = await self._ways.slots(ref.type)
+            group, slots = await self._slots(ref)
             slot = slot_of(call.actor, slots)
             way = await self._ways.find(group, slot)
-        except (NoHost, DatabaseUnavailable) as error:
+        except DatabaseUnavailable as error:
             raise _Elsewhere(error) from None
         if way is None:
             nobody = NoHost(f"no host serves slot {slot} of placement group {group!r} now")

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Final
 
 from relevo.actors.core.calls import Call, Chain, MovedTo
 from relevo.actors.transport.errors import NotSent
-from relevo.errors import RelevoError
+from relevo.errors import NoHost, RelevoError
 from relevo.kernel.backoff import Backoff
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable
 
-    from relevo.actors.calls.calling import Ways
+    from relevo.actors.calls.calling import Way, Ways
     from relevo.actors.core.calls import Answer
 
 SERVING: Final = "$serving"
@@ -44,12 +44,16 @@ class _Line:
         self.at_once = False
         self.seconds = 0.0
 
-    def release(self) -> None:
-        """Let all go on, the oldest first."""
+    def release(self, error: NoHost | None = None) -> None:
+        """Let all go on, the oldest first, or fail."""
         waiting, self.waiting = self.waiting, {}
         for number in sorted(waiting):
-            if not waiting[number].done():
+            if waiting[number].done():
+                continue
+            if error is None:
                 waiting[number].set_result(None)
+            else:
+                waiting[number].set_exception(NoHost(error.message))
 
 
 class Lines:
@@ -73,7 +77,8 @@ class Lines:
     ) -> None:  # fmt: skip
         """Wait until the owner of a slot takes calls; raises `TimeoutError` after `left` seconds.
 
-        With `at_once` the owner is known; else nobody is asked for so many `seconds`.
+        With `at_once` the owner is known; else nobody is asked for so many `seconds`. Raises
+        `NoHost` if there will be no owner.
         """
         loop = asyncio.get_running_loop()
         line = self._lines.get(place)
@@ -101,7 +106,7 @@ class Lines:
                     seconds = max(line.seconds, AGAIN.delay(attempt, self._dice))
                     await self._ways.changed(place[0], seconds)
                 attempt += 1
-                with contextlib.suppress(RelevoError):  # the database, or nobody serves it now
+                with contextlib.suppress(RelevoError):  # the database
                     if await self._takes_calls(place, line):
                         while line.waiting:
                             line.release()
@@ -116,7 +121,7 @@ class Lines:
             async with asyncio.timeout(ASK_SECONDS):
                 asked: Awaitable[Answer] | None = self._ways.here(call)
                 if asked is None:
-                    way = await self._ways.find(*place)
+                    way = await self._way(place, line)
                     if way is None:
                         return False
                     call.epoch = way.epoch
@@ -131,3 +136,10 @@ class Lines:
             line.at_once, line.seconds = answer.address is not None, answer.pause
             return False
         return True
+
+    async def _way(self, place: tuple[str, int], line: _Line) -> Way | None:
+        try:
+            return await self._ways.find(*place)
+        except NoHost as error:
+            line.release(error)
+            return None

@@ -52,6 +52,8 @@ class ActorWays(Ways):
         self._settings = settings
         self._network = network
         self.runtime: ActorRuntime | None = None
+        self.serves: Callable[[str], bool] = lambda _: False
+        """Whether this process serves a placement group, or is about to."""
         self._counts: dict[str, int] = {}
         self._declared: dict[str, DeclaredType] = {}
         """Types that only other hosts define."""
@@ -62,13 +64,18 @@ class ActorWays(Ways):
     async def slots(self, type_name: str) -> tuple[str, int]:
         """Return the placement group of a type and its number of slots.
 
-        Raises `NotFound` for a type that no host has ever defined, `NoHost` if none serves it.
+        Raises `NotFound` for a type that no host has ever defined, `NoHost` if none has served it.
         """
         group = self._group_of(type_name) or await self.group_of(type_name)
         if group not in self._counts and await self.read_count(group) is None:
             await self._when_unserved(group)
             await self.read_count(group)
         return group, self.count(group)
+
+    def is_joining(self, type_name: str) -> bool:
+        """Whether this process serves the placement group of a type, or is about to."""
+        group = self._group_of(type_name)
+        return group is not None and self.serves(group)
 
     async def group_of(self, type_name: str) -> str:
         """Return the placement group of a type; raises `NotFound`."""
@@ -115,7 +122,10 @@ class ActorWays(Ways):
         """Return the number of slots of a placement group; raises `NoHost` if it has none yet."""
         count = self._counts.get(group)
         if count is None:
-            raise NoHost(f"no host has ever served placement group {group!r}")
+            raise NoHost(
+                f"no host has ever served placement group {group!r}; start one that defines its"
+                " types: relevo run module:app"
+            )
         return count
 
     # -- owners -----------------------------------------------------------------------------------
@@ -129,6 +139,7 @@ class ActorWays(Ways):
         self._network.follow_routes()
         route = await self._network.routes.route(group, slot)
         if route.address is None or route.address == self._network.address:
+            await self._when_unserved(group)
             return None
         return Way(partial(self._send, group, slot, route.epoch, route.address), route.epoch)
 

@@ -108,8 +108,13 @@ class StatelessWays(Ways):
         self._hosts = hosts
 
     async def slots(self, type_name: str) -> tuple[str, int]:
-        """Return the placement group of the type; raises `NotFound`."""
-        return await self._ways.group_of(type_name), 1
+        """Return the placement group of the type; raises `NotFound`, `NoHost` if none served it."""
+        group, _ = await self._ways.slots(type_name)
+        return group, 1
+
+    def is_joining(self, type_name: str) -> bool:
+        """Whether this process serves the placement group of the type, or is about to."""
+        return self._ways.is_joining(type_name)
 
     def here(self, call: Call) -> asyncio.Future[Answer] | None:
         """Run a call on this host, if it serves the type."""

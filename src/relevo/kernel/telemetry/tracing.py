@@ -1,4 +1,4 @@
-"""Spans for OpenTelemetry, if `opentelemetry-api` is installed; else nothing."""
+"""Spans for OpenTelemetry, if the process has set a tracer provider; else nothing."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def span(
 
     It is part of the current span, or of what `here` returned elsewhere.
     """
-    tracer = _tracer()
-    if tracer is None:
+    if not is_on():
         return nullcontext()
+    tracer = _trace().get_tracer("relevo")
     found: AbstractContextManager[Any] = tracer.start_as_current_span(
         name, context=parent, attributes=dict(attributes)
     )
@@ -34,15 +34,20 @@ def here() -> Any:
 
 
 def is_on() -> bool:
-    """Whether spans are collected."""
-    return _tracer() is not None
+    """Whether spans are collected: without a provider each would cost time, and go nowhere.
+
+    Hosts ask when they start, so a provider is set before that.
+    """
+    trace = _trace()
+    return trace is not None and not isinstance(
+        trace.get_tracer_provider(), trace.ProxyTracerProvider
+    )
 
 
 @functools.cache
-def _tracer() -> Any:
-    """The tracer of this process, or None; looked for once, since an import that fails is slow."""
+def _trace() -> Any:
+    """`opentelemetry.trace`, or None; looked for once, since an import that fails is slow."""
     try:
-        trace = importlib.import_module("opentelemetry.trace")
+        return importlib.import_module("opentelemetry.trace")
     except ImportError:
         return None
-    return trace.get_tracer("relevo")
