@@ -283,6 +283,10 @@ ACTOR_PROBE_SECONDS: Final = 1.0
 """How long a call waits for a turn before it looks for a deadlock."""
 ACTOR_CALL_ID_HOURS: Final = 24.0
 ACTOR_CALL_ID_LENGTH_MAX: Final = 256
+LIMIT_ID_LENGTH_MAX: Final = 256
+"""Characters of the id of a cost that a limit charges once."""
+LIMIT_IDS_MAX: Final = 100_000
+"""Such ids that a limit takes in ten minutes."""
 ACTOR_SEND_ATTEMPTS: Final = 20
 ACTOR_REMINDER_SECONDS_MIN: Final = 1.0
 ACTOR_MISSED_MAX: Final = 100

@@ -71,3 +71,26 @@ async def test_rates_change_while_callers_wait(relevo_url: str) -> None:
             await app.governance.limit("api", rates=[Rate(3)]).try_acquire()
     with pytest.raises(InvalidValue):
         app.governance.limit("api", rates=[])
+
+
+async def test_a_cost_with_an_id_is_charged_once(relevo_url: str) -> None:
+    for host in ("first", "second"):  # the ids are known to the next host as well
+        app = App(relevo_url, host_name=host)
+        mail = app.governance.limit("mail", rates=[Rate(3, per=86_400)], coordination="client")
+        async with app, app.host():
+            answers = await asyncio.gather(*(mail.acquire(2, id="order 1") for _ in range(5)))
+            assert [one.admitted for one in answers] == [2] * 5
+            assert (await mail.try_acquire(2, id="order 1")).admitted == 2
+            assert not await mail.try_acquire(2, id="order 2")
+            with pytest.raises(InvalidValue, match="'order 1' was charged a cost of 2"):
+                await mail.acquire(1, id="order 1")
+            with pytest.raises(InvalidValue, match="1 to 256 characters"):
+                await mail.acquire(1, id="")
+    async with app, app.host():
+        both = [asyncio.create_task(mail.acquire(2, id="order 2")) for _ in range(2)]
+        async with asyncio.timeout(20):
+            while (await mail.view()).waiting < 2:
+                await asyncio.sleep(0.01)
+        await mail.change([Rate(4, per=86_400)])
+        assert [(await one).admitted for one in both] == [2, 2]
+        assert not await mail.try_acquire()

@@ -22,7 +22,7 @@ from relevo.governance.calls.limit_calls import (
 from relevo.governance.core.lent_tokens import LentTokens
 from relevo.governance.errors import PoolExhausted
 from relevo.governance.pools import Coordination, new_ticket
-from relevo.limits import ACTOR_CALL_SECONDS
+from relevo.limits import ACTOR_CALL_SECONDS, LIMIT_ID_LENGTH_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,29 +75,39 @@ class RateLimit:
         *,
         key: str = "",
         timeout: float | None = None,
+        id: str | None = None,  # noqa: A002
     ) -> Admission:
         """Return when the cost is admitted; waits in order, at most so many seconds.
 
         Raises `PoolExhausted` with `retry_after` if it is not admitted in time. Each key has the
-        rates for itself.
+        rates for itself. With an `id` a repeat within ten minutes is admitted and charged nothing:
+        repeat with the same id after an answer that was lost.
         """
+        _check_id(id)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (float("inf") if timeout is None else timeout)
         while True:
             left = deadline - loop.time()
-            admission = await self._ask(cost, key, max(0.0, min(left, WAIT_SECONDS)))
+            admission = await self._ask(cost, key, max(0.0, min(left, WAIT_SECONDS)), id)
             if admission:
                 return admission
             if loop.time() >= deadline:
                 if left > 0:
-                    admission = await self._ask(cost, key, 0.0)  # says when to try again
+                    admission = await self._ask(cost, key, 0.0, id)  # says when to try again
                 if admission:
                     return admission
                 raise _exhausted(self.name, cost, admission.retry_after)
 
-    async def try_acquire(self, cost: float = 1, *, key: str = "") -> Admission:
+    async def try_acquire(
+        self,
+        cost: float = 1,
+        *,
+        key: str = "",
+        id: str | None = None,  # noqa: A002
+    ) -> Admission:
         """Return at once whether the cost was admitted, and else when to try again."""
-        return await self._ask(cost, key, 0.0)
+        _check_id(id)
+        return await self._ask(cost, key, 0.0, id)
 
     async def change(self, rates: Sequence[Rate], burst: float = 0.0) -> None:
         """Change the rates while the limit is used."""
@@ -121,10 +131,11 @@ class RateLimit:
         left = admission.valid_until - await self._clock.now() - self._clock.uncertainty
         return admission.admitted, asyncio.get_running_loop().time() + left
 
-    async def _ask(self, cost: float, key: str, wait: float) -> Admission:
-        if self.coordination == "client" and await self._take_lent(cost, key):
+    async def _ask(self, cost: float, key: str, wait: float, id_: str | None) -> Admission:
+        if self.coordination == "client" and id_ is None and await self._take_lent(cost, key):
             return Admission(cost)
-        return await self._send(CostAsk(ticket=new_ticket(), cost=cost, key=key, wait=wait))
+        ask = CostAsk(ticket=new_ticket(), cost=cost, key=key, wait=wait, id=id_)
+        return await self._send(ask)
 
     async def _take_lent(self, cost: float, key: str) -> bool:
         """Use what was lent, or borrow: one loan at a time, for all who wait for it."""
@@ -199,6 +210,17 @@ class RateLimit:
         if self.options is not None and self._declared is not connection:
             await self.proxy.declare(self.options)
             self._declared = connection
+
+
+def _check_id(id_: str | None) -> None:
+    given: object = id_
+    if given is not None and not (
+        isinstance(given, str) and 1 <= len(given) <= LIMIT_ID_LENGTH_MAX
+    ):
+        raise InvalidValue(
+            f"id is {given!r:.80}; give text of 1 to {LIMIT_ID_LENGTH_MAX} characters, or None",
+            pointer="id",
+        )
 
 
 def _exhausted(name: str, cost: float, retry_after: float) -> PoolExhausted:

@@ -42,6 +42,9 @@ async def test_costs_are_charged_until_the_limit_is_reached(bench: Bench) -> Non
     assert 0 < int(reply.headers["Retry-After"]) <= 3_700
     await worker.post("limits/api:acquire", {"key": "other"})  # each key has the rates for itself
     assert (await bench.wire().get("limits/api"))["keys"] == 2
+    for _ in range(2):  # charged once
+        await worker.post("limits/api:acquire", {"key": "once", "cost": 2, "id": "a"})
+    await worker.post("limits/api:acquire", {"key": "once", "cost": 1})
 
 
 async def test_a_request_waits_until_it_is_admitted(bench: Bench) -> None:

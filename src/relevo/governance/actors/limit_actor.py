@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from relevo.errors import NotFound, SettingsMismatch
+from relevo.governance.actors.charged_ids import ChargedCost, ChargedIds
 from relevo.governance.actors.kit import KitActor
 from relevo.governance.calls.changes import PutOutcome  # noqa: TC001 - read when it runs
 from relevo.governance.calls.limit_calls import (
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 WAITERS_MAX: Final = 10_000
 TIDY_SECONDS: Final = 60.0
+FORGET_SECONDS: Final = 0.1
+"""After what time the next old ids are deleted."""
 
 
 class LimitState(Struct):
@@ -54,6 +57,7 @@ class LimitActor(KitActor[LimitState]):
 
     async def on_activate(self) -> None:
         self._spent = self.map("spent", WindowsState)
+        self._ids = ChargedIds(self.map("charged", ChargedCost))
         self._queues: dict[str, deque[_CostWaiter]] = {}
         self._waiting: dict[str, _CostWaiter] = {}
         self._buckets: Buckets | None = None
@@ -109,9 +113,13 @@ class LimitActor(KitActor[LimitState]):
     async def ask(self, ask: CostAsk) -> Any:
         now = await self.kit.clock.now()
         windows = await self._windows(ask.key, now)
+        if (repeated := await self._ids.admitted(ask, now)) is not None:
+            return repeated
+        self._ids.check_room(ask, now)
         queue = self._queues.get(ask.key)
         admission = self._admit(windows, ask, now) if not queue else None
         if admission is not None and admission:
+            await self._ids.note(ask, now)
             await self._store(ask.key, windows)
             return admission
         wait = windows.wait(1.0 if ask.lend else ask.cost, now)
@@ -165,11 +173,14 @@ class LimitActor(KitActor[LimitState]):
             if waiter.deferred.is_over or waiter.until <= now:
                 self._leave(queue.popleft(), Admission(0.0, 0.0))
                 continue
-            admission = self._admit(windows, waiter.ask, now)
-            if not admission:
-                wait = windows.wait(1.0 if waiter.ask.lend else waiter.ask.cost, now)
-                break
-            admitted = True
+            admission = await self._ids.admitted(waiter.ask, now)
+            if admission is None:
+                admission = self._admit(windows, waiter.ask, now)
+                if not admission:
+                    wait = windows.wait(1.0 if waiter.ask.lend else waiter.ask.cost, now)
+                    break
+                await self._ids.note(waiter.ask, now)
+                admitted = True
             self._leave(queue.popleft(), admission)
         if admitted:
             await self._store(key, windows)
@@ -211,6 +222,8 @@ class LimitActor(KitActor[LimitState]):
         if self._buckets is not None:
             for key in self._buckets.forget_idle(await self.kit.clock.now()):
                 await self._spent.delete(_entry(key))
+        if await self._ids.forget(await self.kit.clock.now()):
+            self.timers.set("forget", self._tidy, after=FORGET_SECONDS)
 
 
 def _entry(key: str) -> str:

@@ -33,6 +33,8 @@ class CostAsk(Struct, frozen=True, kw_only=True):
     key: str = ""
     wait: float = 0.0
     """Seconds after which nobody waits for the answer; 0: answer at once."""
+    id: str | None = None
+    """Names the request: however often it is asked, it is charged once."""
     lend: bool = False
     """Admit as much of the cost as there is, 1 at least, for use within `LEND_SECONDS`."""
 
@@ -79,7 +81,8 @@ class LimitCalls(Interface):
 
     @method(idempotent=True, raises=_ERRORS)
     async def ask(self, ask: CostAsk) -> Admission:
-        """Charge a cost as soon as it is admitted; asked again it may be charged again."""
+        """Charge a cost as soon as it is admitted; without an id, asked again it may be charged
+        again."""
 
     @method(idempotent=True)
     async def cancel(self, tickets: list[str]) -> None:

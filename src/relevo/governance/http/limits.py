@@ -17,6 +17,7 @@ from relevo.governance.operating.limits import LimitDetails, LimitService
 from relevo.http import paging
 from relevo.http.paging import Page
 from relevo.kernel.operation import Operations
+from relevo.limits import LIMIT_ID_LENGTH_MAX
 
 if TYPE_CHECKING:
     from relevo.http.access.authenticator import Principal
@@ -78,12 +79,23 @@ async def delete_limit(services: Services, principal: Principal, command: ByName
     await _limits(services).delete(command.name, by=principal.name)
 
 
+RequestId = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=LIMIT_ID_LENGTH_MAX,
+        description="Names the request: repeated within ten minutes it is charged once.",
+    ),
+]
+
+
 class AcquireCost(ByName, frozen=True, kw_only=True):
     """How much is asked of a limit, and for whom."""
 
     cost: Annotated[float, Meta(gt=0, le=AMOUNT_MAX, description="How much.")] = 1.0
     use_key: UseKey = msgspec.field(default="", name="key")
     wait_seconds: WaitSeconds = 0.0
+    id: RequestId | None = None
 
 
 class Admitted(Struct, frozen=True):
@@ -102,7 +114,7 @@ class Admitted(Struct, frozen=True):
 async def acquire_cost(services: Services, _: Principal, command: AcquireCost) -> Admitted:
     """Charge a cost to a limit; `Retry-After` says when it may be admitted if it is not now."""
     await _limits(services).acquire(
-        command.name, command.cost, key=command.use_key, wait=command.wait_seconds
+        command.name, command.cost, key=command.use_key, wait=command.wait_seconds, id=command.id
     )
     return Admitted(command.cost)
 

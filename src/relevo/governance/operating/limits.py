@@ -58,12 +58,18 @@ class LimitService(KitService):
         if not await (await self._proxy(name, by)).remove():
             raise NotFound(f"there is no limit {name!r}")
 
-    async def acquire(self, name: str, cost: float, *, key: str = "", wait: float = 0.0) -> None:
-        """Return when the cost is admitted; raises `PoolExhausted` if that takes too long."""
+    async def acquire(
+        self, name: str, cost: float, *, key: str = "", wait: float = 0.0,
+        id: str | None = None,  # noqa: A002
+    ) -> None:  # fmt: skip
+        """Return when the cost is admitted; raises `PoolExhausted` if that takes too long.
+
+        One that was charged under the same id is not charged again.
+        """
         await self._proxy(name)
         governance = self.governance
         limit = RateLimit(name, None, governance.actors, governance.holders, governance.clock)
-        await limit.acquire(cost, key=key, timeout=wait)
+        await limit.acquire(cost, key=key, timeout=wait, id=id)
 
     async def _proxy(self, name: str, by: str | None = None) -> Any:
         return await self.proxy(LimitCalls, name, by)
