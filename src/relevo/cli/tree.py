@@ -45,6 +45,7 @@ SECTIONS: Final[dict[str, dict[str, CommandNoun]]] = {
         "backup": CommandNoun("Write the database to FILE, while hosts keep working."),
         "restore": CommandNoun("Fill an empty database from FILE, which `relevo backup` wrote."),
         "grants": CommandNoun("Print the SQL for the roles of Relevo."),
+        "mcp": CommandNoun("Serve an AI agent: offers, jobs, explanations as its tools."),
         "completion": CommandNoun("Print the completion script of a shell."),
     },
     "Jobs": {
@@ -118,6 +119,7 @@ COMMANDS: Final = {
     "backup": "relevo.cli.backup:backup",
     "restore": "relevo.cli.backup:restore",
     "grants": "relevo.cli.grants:grants",
+    "mcp": "relevo.cli.mcp.command:mcp",
     "completion": "relevo.cli.completion:completion",
     "feed lag": "relevo.feed.cli.commands:lag",
     "feed tail": "relevo.feed.cli.commands:tail",

@@ -1,0 +1,1 @@
+"""`relevo mcp`: AI agents as workers, by the Model Context Protocol."""
