@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 )
 @click.pass_obj
 def explain(session: Session, id: Any) -> None:  # noqa: A002 - the word of the API
-    """Say why a job has not run, or where it runs.
+    """Say why a job has not run: handler, lane, token, cap, time, brake, or its place in order.
 
     No live host has its handler, a job of its token blocks it, a cap or a budget is reached, its
-    start or the next attempt lies ahead, somebody paused it, or others come before it.
+    start or the next attempt lies ahead, somebody paused it, or others come before it. Of a job
+    that runs it says where.
     """
     session.log_quietly()
 
