@@ -24,6 +24,7 @@ from relevo.feed.service import FeedPart, Feeds
 from relevo.governance.operating import events as governance_events
 from relevo.governance.operating.figures import GovernanceFigures
 from relevo.governance.service import Governance, GovernancePart
+from relevo.history.service import History, HistoryPart
 from relevo.jobs import events as job_events
 from relevo.jobs.app_methods import JobMethods
 from relevo.jobs.host import JobsPart
@@ -122,6 +123,7 @@ class App(
         self.messaging = self.parts.add(
             MessagingPart(Messaging(connection, settings), self.metrics)
         )
+        self.history = self.parts.add(HistoryPart(History(connection)))
         self.use_budgets(self.governance.budgets)
         self.actors.permit_of = lambda pool, size: self.governance.pool(pool, size=size).lease
         catalogue.register(

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from relevo.cli.root import build
-from relevo.cli.words import also_of, words_of
 from relevo.http.operations import OPERATIONS, operation
+from relevo.kernel.command_words import also_of, words_of
 from relevo.kernel.leases.model import HostInfo, LeaseInfo
 from relevo.kernel.operation import Text
 from tests.e2e.conftest import PRESET, invoke

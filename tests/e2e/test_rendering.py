@@ -16,7 +16,7 @@ from rich.console import Console
 from relevo.cli.generic import fields
 from relevo.cli.printing import printable
 from relevo.cli.render import Renderer
-from relevo.cli.words import singular
+from relevo.kernel.command_words import singular
 from relevo.kernel.operation import Operation
 
 if TYPE_CHECKING:

@@ -15,13 +15,14 @@ from msgspec import Struct
 from relevo.app import App
 from relevo.cli.service_manager import ServiceManager
 from relevo.cli.signals import StopSignals
+from relevo.dashboard.application import ApiAndDashboard, Dashboard
 from relevo.errors import HostSuperseded
 from relevo.http.admission import ConnectionBounds
 from relevo.http.application import HttpApi
 from relevo.http.server import GRACE_SECONDS, Address, serving
 from relevo.http.services import Services, open_services
 from relevo.http.tls import server_tls
-from relevo.kernel.networks import Networks
+from relevo.kernel.networks import Networks, is_loopback
 from relevo.kernel.serving import run as run_process
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ class Announcement(Struct, frozen=True, kw_only=True):
     database: str
     """The location of the data, without a password."""
     embedded: bool
+    sign_in: str | None
+    """A link that signs in to the dashboard once, on a host that listens on loopback only."""
     first_key: str | None
     """The secret of the first access key if it was created just now; it is never shown again."""
     preset_key: bool
@@ -96,13 +99,19 @@ async def _serve(app: App, hosting: Hosting, signals: StopSignals) -> None:
 
 class _Api(Struct, frozen=True):
     services: Services
+    dashboard: Dashboard
     address: Address
 
     async def announced(self, app: App) -> Announcement:
         # The first key is created last: it is shown only once, so a failed start must not lose it.
         preset = app.settings.access_key
         first_key = None if preset else await self.services.keys.ensure_first(None)
-        return _announcement(app, self.address, first_key)
+        return _announcement(app, self.address, first_key, await self._sign_in())
+
+    async def _sign_in(self) -> str | None:
+        if not is_loopback(self.address.host):
+            return None
+        return f"{self.address.url}/sign-in?code={await self.dashboard.link_code()}"
 
 
 async def _open_api(
@@ -113,8 +122,9 @@ async def _open_api(
     services = await stack.enter_async_context(open_services(app))
     if settings.access_key is not None:  # clients may use it as soon as the port is open
         await services.keys.ensure_first(settings.access_key)
+    dashboard = Dashboard(app, services=services)
     server = serving(
-        HttpApi(services),
+        ApiAndDashboard(HttpApi(services), dashboard),
         settings.host,
         settings.port,
         tls=tls,
@@ -126,7 +136,7 @@ async def _open_api(
     )
     address = await http.enter_async_context(server)
     app.settings = msgspec.structs.replace(settings, address=settings.address or reachable(address))
-    return _Api(services, address)
+    return _Api(services, dashboard, address)
 
 
 async def _until_stopped(
@@ -157,7 +167,9 @@ def reachable(address: Address) -> str:
     return address.url
 
 
-def _announcement(app: App, address: Address, first_key: str | None) -> Announcement:
+def _announcement(
+    app: App, address: Address, first_key: str | None, sign_in: str | None
+) -> Announcement:
     endpoint = app.database.endpoint
     home = endpoint.embedded.home if endpoint.embedded else None
     return Announcement(
@@ -166,6 +178,7 @@ def _announcement(app: App, address: Address, first_key: str | None) -> Announce
         version=version("relevo"),
         database=str(home or endpoint),
         embedded=home is not None,
+        sign_in=sign_in,
         first_key=first_key,
         preset_key=app.settings.access_key is not None,
     )

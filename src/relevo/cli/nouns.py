@@ -8,7 +8,7 @@ import click
 
 from relevo.cli import tree
 from relevo.cli.options import CommandGroup
-from relevo.cli.words import also_of, words_of
+from relevo.kernel.command_words import also_of, words_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

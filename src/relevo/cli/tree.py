@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from relevo.cli.words import words_of
+from relevo.kernel.command_words import words_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -39,6 +39,8 @@ SECTIONS: Final[dict[str, dict[str, CommandNoun]]] = {
         "lease": CommandNoun("Leases, the work only one host may do: list, move.",
                              ("relevo.http.v1",)),
         "key": CommandNoun("Access keys: create, list, revoke.", ("relevo.http.v1",)),
+        "history": CommandNoun("Figures of all parts over time.",
+                               ("relevo.history.http.figures",)),
         "system": CommandNoun("Health, metrics and the API's description.",
                               ("relevo.http.system", "relevo.http.operations")),
         "migrate": CommandNoun("Show the schema of the database, bring it up to date."),

@@ -104,6 +104,7 @@ def announce(announcement: Announcement, console: Console) -> None:
     lines = {
         "host": announcement.host,
         "database": f"{where}{announcement.database}",
+        **({"dashboard": announcement.sign_in} if announcement.sign_in else {}),
         "ready?": f"{announcement.url}/readyz",
         "metrics": f"{announcement.url}/metrics (needs a key)",
         "API": f"{announcement.url}/openapi.json",

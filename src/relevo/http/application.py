@@ -130,12 +130,7 @@ class HttpApi:
         self._surfaces = surfaces
         self._bounds = bounds or RequestBounds.of(settings)
         self._throttle = Throttle(self._bounds.requests_per_second, self._bounds.burst)
-        self._authenticator = Authenticator(
-            services.keys.ring,
-            public_hosts=settings.public_hosts,
-            skew_seconds=settings.signature_skew,
-            issuer=_issuer(services),
-        )
+        self._authenticator = authenticator_of(services)
         self._seconds = services.app.metrics.http_request_seconds
         self._trusted = Networks.parse("trusted_proxies", settings.trusted_proxies)
         self._requests = RequestShares("requests in flight", self._bounds.in_flight)
@@ -333,12 +328,19 @@ def _too_large(most: int) -> TooLarge:
     return TooLarge(f"the body has more than {most} bytes; send less at once")
 
 
-def _issuer(services: Services) -> Issuer | None:
+def authenticator_of(services: Services) -> Authenticator:
+    """Return the authenticator of requests, as the settings ask for it."""
     settings = services.app.settings
-    if settings.oidc_issuer is None:
-        return None
-    client = services.app.router.client
-    return Issuer(client, settings.oidc_issuer, settings.oidc_audience, settings.oidc_roles_claim)
+    issuer = None
+    if settings.oidc_issuer is not None:
+        client, claim = services.app.router.client, settings.oidc_roles_claim
+        issuer = Issuer(client, settings.oidc_issuer, settings.oidc_audience, claim)
+    return Authenticator(
+        services.keys.ring,
+        public_hosts=settings.public_hosts,
+        skew_seconds=settings.signature_skew,
+        issuer=issuer,
+    )
 
 
 def _report(exchange: _Exchange, shown: RelevoError, error: Exception) -> None:

@@ -19,6 +19,7 @@ from relevo.dataverse.http import surface as dataverse
 from relevo.feed.http import administration, changes, dead_letters, units
 from relevo.governance.http import limits as rate_limits
 from relevo.governance.http import pools, resolvers
+from relevo.history.http import figures
 from relevo.http import openapi, system, v1
 from relevo.http.answers import Surfaces
 from relevo.jobs.http import jobs, views
@@ -53,6 +54,7 @@ def _document() -> bytes:
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
     *system.operation, *_OWN, *v1.operation,
+    *figures.operation,
     *containers.operation, *items.operation, *bulk.operation,
     *changes.operation, *units.operation, *administration.operation, *dead_letters.operation,
     *users.operation,

@@ -10,7 +10,7 @@ import difflib
 import functools
 import re
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 from urllib.parse import parse_qsl, quote, unquote_to_bytes, urlencode
 
 import msgspec
@@ -291,25 +291,48 @@ def _refuse_unknown(values: Mapping[str, Any], known: list[str]) -> None:
             raise InvalidValue(f"unknown field {shown!r}; {hint}", pointer=f"/{escape(shown)}")
 
 
-class Match(Struct, frozen=True):
-    """An operation and the path's variable parts, decoded."""
+class Route(Protocol):
+    """What requests are routed to: an operation, or a page of the dashboard."""
 
-    operation: Operation
+    @property
+    def name(self) -> str:
+        """Its name, for errors."""
+
+    @property
+    def method(self) -> str:
+        """The method of its requests."""
+
+    @property
+    def path(self) -> str:
+        """Its path, with variable parts in braces."""
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the variable parts, in order."""
+
+
+R = TypeVar("R", bound=Route)
+
+
+class Match(Struct, Generic[R], frozen=True):
+    """A route, which is as a rule an operation, and the path's variable parts, decoded."""
+
+    operation: R
     parameters: dict[str, str]
 
 
 _PARAMETER: Final = re.compile(r"\{[^}]*\}")
 
 
-class _Node(Struct):
-    fixed: dict[str, _Node] = field(default_factory=dict)
-    variable: dict[tuple[str, ...], _Node] = field(default_factory=dict)
+class _Node(Struct, Generic[R]):
+    fixed: dict[str, _Node[R]] = field(default_factory=dict)
+    variable: dict[tuple[str, ...], _Node[R]] = field(default_factory=dict)
     """By the texts between the variable parts of a segment: `("", ":cancel")` for `{id}:cancel`,
     `("", "(", ")")` for `{name}({id})`; those with most text first."""
-    operations: dict[str, Operation] = field(default_factory=dict)
+    operations: dict[str, R] = field(default_factory=dict)
 
 
-class Routes:
+class Routes(Generic[R]):
     """Finds the operation of a request.
 
     A path may match several patterns, for an id may look like a word or end in `:verb`. The more
@@ -317,12 +340,12 @@ class Routes:
     `GET /jobs/x:cancel` reads the job of that name.
     """
 
-    def __init__(self, operations: Iterable[Operation]) -> None:
-        self._root = _Node()
+    def __init__(self, operations: Iterable[R]) -> None:
+        self._root: _Node[R] = _Node()
         for operation in operations:
             self._add(operation)
 
-    def find(self, method: str, segments: tuple[str, ...]) -> Match:
+    def find(self, method: str, segments: tuple[str, ...]) -> Match[R]:
         """Return the operation and its parameters, or raise `NotFound` or `MethodNotAllowed`."""
         found = list(_ends(self._root, segments, ()))
         wanted = "GET" if method == "HEAD" else method
@@ -339,7 +362,7 @@ class Routes:
         """Return the methods of a path; none if there is nothing."""
         return _methods(node for node, _ in _ends(self._root, segments, ()))
 
-    def _add(self, operation: Operation) -> None:
+    def _add(self, operation: R) -> None:
         node = self._root
         for part in operation.path[1:].split("/"):
             texts = tuple(_PARAMETER.split(part))
@@ -356,8 +379,8 @@ class Routes:
 
 
 def _ends(
-    node: _Node, segments: tuple[str, ...], values: tuple[str, ...]
-) -> Iterator[tuple[_Node, tuple[str, ...]]]:
+    node: _Node[R], segments: tuple[str, ...], values: tuple[str, ...]
+) -> Iterator[tuple[_Node[R], tuple[str, ...]]]:
     """Yield the nodes that match a path, the more literal ones first."""
     if not segments:
         if node.operations:
@@ -391,7 +414,7 @@ def _between(segment: str, texts: tuple[str, ...]) -> tuple[str, ...] | None:
     return (*found, rest) if rest else None
 
 
-def _methods(nodes: Iterator[_Node]) -> tuple[str, ...]:
+def _methods(nodes: Iterator[_Node[R]]) -> tuple[str, ...]:
     methods = {method for node in nodes for method in node.operations}
     if "GET" in methods:
         methods.add("HEAD")

@@ -6,7 +6,7 @@ import asyncio
 import errno
 import socket
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import uvicorn
 from msgspec import Struct
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator, Callable, Iterator
 
-    from relevo.http.application import HttpApi
+    from relevo.errors import RelevoError
+    from relevo.http.answers import Answer
+    from relevo.http.streaming import Message, Receive, Send
 
 log = get_logger(__name__)
 GRACE_SECONDS: Final = 10
@@ -46,9 +48,22 @@ class Address(Struct, frozen=True):
         return f"{self.scheme}://{host}:{self.port}"
 
 
+class Served(Protocol):
+    """An ASGI application that can be stopped, and answers requests without a readable head."""
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+
+    def stop(self) -> None:
+        """End streams and long polls."""
+
+    def refuse(self, target: bytes, error: RelevoError) -> Answer:
+        """Return the answer to a request whose head could not be read."""
+
+
 @asynccontextmanager
 async def serving(
-    api: HttpApi,
+    api: Served,
     host: str,
     port: int,
     *,
@@ -82,7 +97,7 @@ async def serving(
 
 
 async def serve(
-    api: HttpApi, host: str, port: int, *, on_started: Callable[[Address], None]
+    api: Served, host: str, port: int, *, on_started: Callable[[Address], None]
 ) -> None:
     """Serve until canceled, then stop as `serving` does; `on_started` hears of the address."""
     async with serving(api, host, port) as address:
@@ -133,7 +148,7 @@ def _listen(host: str, port: int, backlog: int) -> socket.socket:
     return listener
 
 
-def _config(api: HttpApi, grace_seconds: int, connections: HttpConnections) -> uvicorn.Config:
+def _config(api: Served, grace_seconds: int, connections: HttpConnections) -> uvicorn.Config:
     class Protocol(BoundedProtocol):
         refuse = staticmethod(api.refuse)
         admission = connections

@@ -62,3 +62,15 @@ def subscriber(address: str) -> str:
     if found.ipv4_mapped is not None:
         return str(found.ipv4_mapped)
     return str(IPv6Network((int(found), _V6_PREFIX), strict=False))
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine reaches an address.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
+    (True, True, False)
+    """
+    try:
+        return address == "localhost" or ip_address(address).is_loopback
+    except ValueError:
+        return False

@@ -23,7 +23,7 @@ from relevo.cli.generic.values import (
     Text,
     Where,
 )
-from relevo.cli.words import singular
+from relevo.kernel.command_words import singular
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -156,7 +156,7 @@ class Authenticator:
         scheme, _, rest = sent[0].partition(b" ")
         match scheme.lower():
             case b"bearer":
-                return await self._bearer(rest.strip())
+                return await self.bearer(rest.strip())
             case b"hmac-sha256":
                 return await self._signature(head, rest.strip())
             case _:
@@ -164,7 +164,8 @@ class Authenticator:
                     "the Authorization header is neither `Bearer` nor `HMAC-SHA256`"
                 )
 
-    async def _bearer(self, token: bytes) -> AuthenticatedCaller:
+    async def bearer(self, token: bytes) -> AuthenticatedCaller:
+        """Return the holder of a key or of an issuer's token; raises `Unauthenticated`."""
         if self._issuer is not None and self._issuer.is_token(token):
             await self._ring.signing_keys(fresh=False)  # which also reads the time
             principal = await self._issuer.principal(token, self._ring.now())

@@ -33,6 +33,7 @@ PERMISSIONS: Final = {
     "governance:read": "see pools, limits and resolvers, without the data of their resources",
     "governance:use": "take permits of pools, charge limits and resolve entities",
     "health:read": "see what keeps a host from its work",
+    "history:read": "see the figures of all parts over time",
     "hosts:drain": "have a host hand over what it owns, or take part again",
     "hosts:read": "see hosts",
     "items:read": "read items and their changes",

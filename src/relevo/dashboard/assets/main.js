@@ -1,0 +1,12 @@
+// @ts-check
+/** What all pages do with scripts: times, live parts, copying, selecting. Without them they read. */
+
+import { copyButtons } from "./copy.js";
+import { live } from "./live.js";
+import { selection } from "./selection.js";
+import { times } from "./times.js";
+
+times();
+selection();
+copyButtons();
+live();

@@ -1,0 +1,1 @@
+"""`/v1/history`: figures of all parts over time."""

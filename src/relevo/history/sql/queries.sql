@@ -1,0 +1,51 @@
+-- name: take_sample
+-- Measures all parts and stores the figures as the first sample of each step that has none, and removes old samples.
+with clock as (select relevo.now() as at),
+jobs as (
+  select count(*) filter (where status = 0) as ready, count(*) filter (where status = 10) as suspended,
+    count(*) filter (where status >= 20) as running, min(created_at) filter (where status = 0) as oldest
+  from relevo.live_job),
+ends as (
+  select count(*) filter (where h.status = 30) as succeeded, count(*) filter (where h.status = 31) as failed
+  from clock c, relevo.job_history h where h.completed_at > c.at - interval '1 minute'),
+router_jobs as (
+  select count(*) filter (where status = 'queued') as waiting, min(enqueued_at) filter (where status = 'queued') as oldest
+  from relevo.router_job where ended_at is null),
+offers as (
+  select count(*) filter (where state = 'open') as open, count(*) filter (where state <> 'open') as assigned
+  from relevo.router_offer where ended_at is null),
+messages as (
+  select sum(c.active) filter (where c.sub_queue = 0) as active, sum(c.active + c.locked + c.deferred) filter (where c.sub_queue > 0) as dead,
+    sum(c.sent) as sent, sum(c.completed) as completed
+  from (select active, locked, deferred, sub_queue, sent, completed from relevo.message_count
+        union all select active, locked, deferred, sub_queue, sent, completed from relevo.message_delta) c),
+leases as (
+  select count(*) as total, count(*) filter (where handoff_to is not null) as moving, count(*) filter (where owner is null) as free
+  from relevo.lease),
+hosts as (select count(*) as live from relevo.host where ended_at is null),
+measured as (
+  select c.at, jsonb_build_object(
+    'jobs.ready', j.ready, 'jobs.suspended', j.suspended, 'jobs.running', j.running,
+    'jobs.oldest_seconds', extract(epoch from c.at - j.oldest)::float8,
+    'jobs.submitted', (select case when is_called then last_value else 0 end from relevo.job_sequence),
+    'jobs.succeeded_per_minute', e.succeeded, 'jobs.failed_per_minute', e.failed,
+    'router.waiting', r.waiting, 'router.oldest_seconds', extract(epoch from c.at - r.oldest)::float8,
+    'router.offers', o.open, 'router.assigned', o.assigned,
+    'messages.active', coalesce(m.active, 0), 'messages.dead', coalesce(m.dead, 0), 'messages.sent', coalesce(m.sent, 0),
+    'messages.completed', coalesce(m.completed, 0),
+    'leases.total', l.total, 'leases.moving', l.moving, 'leases.free', l.free, 'hosts.live', h.live) as figures
+  from clock c, jobs j, ends e, router_jobs r, offers o, messages m, leases l, hosts h),
+stored as (
+  insert into relevo.figure_sample (step_seconds, at, figures)
+  select s.seconds, to_timestamp(floor(extract(epoch from m.at) / s.seconds) * s.seconds), m.figures
+  from measured m, unnest(array[10, 60, 3600]) as s (seconds)
+  on conflict do nothing),
+removed as (
+  delete from relevo.figure_sample f using clock c
+  where f.at < c.at - case f.step_seconds when 10 then interval '1 hour' when 60 then interval '1 day' else interval '30 days' end)
+select at from clock;
+
+-- name: read_samples
+-- The samples of a step, the oldest first, with the present time; one row without a sample if there is none.
+select c.at as now, f.at, f.figures::text as figures
+from (select relevo.now() as at) c left join relevo.figure_sample f on f.step_seconds = $1 order by f.at;
