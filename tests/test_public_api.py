@@ -142,4 +142,4 @@ def test_typed_options_are_those_that_are_taken() -> None:
     }
     submit = options_of(relevo.Jobs.submit)
     assert set(SubmitOptions.__annotations__) == submit
-    assert set(CommonOptions.__annotations__) == submit - {"tx", "recurrence", "timezone"}
+    assert set(CommonOptions.__annotations__) == submit - {"tx", "unique", "recurrence", "timezone"}

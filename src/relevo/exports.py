@@ -86,6 +86,7 @@ from relevo.jobs import (
     State,
     Status,
     Suspend,
+    Unique,
 )
 from relevo.kernel.backoff import Backoff
 from relevo.kernel.events import Catalogue, Event, EventLog, EventType, LogState, Recorded
@@ -342,6 +343,7 @@ __all__ = [
     "Transaction",
     "Unassigned",
     "Undefined",
+    "Unique",
     "UnitHandle",
     "UnitSettings",
     "UnitState",

@@ -93,6 +93,15 @@ def test_a_job_is_submitted_listed_and_shown(desk: Desk) -> None:
     assert "waiting_for_resources" in table.out
 
 
+def test_an_equal_job_is_submitted_once(desk: Desk) -> None:
+    first = desk.submit('{"n": 1}', "--unique")
+    again = desk.run("job", "submit", desk.handler, '{"n": 1}', "--unique")
+    assert (again.out.strip(), "exists already" in again.err) == (first, True)
+    assert desk.submit('{"n": 2}', "--unique") != first
+    keyed = [desk.submit("--unique-key", desk.handler, "--unique-window", "60") for _ in range(2)]
+    assert keyed[0] == keyed[1]
+
+
 def test_a_job_is_postponed_resumed_canceled_and_deleted(desk: Desk) -> None:
     key = desk.submit()
     assert desk.run("job", "postpone", key, "--until", "2100-01-01T00:00:00Z").code == 0

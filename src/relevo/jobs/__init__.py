@@ -1,6 +1,7 @@
 """System jobs: work that runs apart from the request that caused it (async-service)."""
 
 from relevo.jobs.core.reasons import JobExplanation
+from relevo.jobs.core.uniqueness import Unique
 from relevo.jobs.errors import (
     JobCanceled,
     JobFailed,
@@ -46,4 +47,5 @@ __all__ = [
     "State",
     "Status",
     "Suspend",
+    "Unique",
 ]

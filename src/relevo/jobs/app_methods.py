@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from relevo.errors import InvalidValue
 from relevo.jobs.core.retry import RetryPolicy, time_limit_of
+from relevo.jobs.core.uniqueness import unique_of
 from relevo.jobs.registry import JobDefinition, Registering, described
 from relevo.kernel import callables
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from datetime import timedelta
 
+    from relevo.jobs.core.uniqueness import Uniqueness
     from relevo.jobs.service import Jobs
     from relevo.kernel.backoff import Backoff
 
@@ -35,6 +37,7 @@ class JobMethods:
         backoff: Backoff | float | None = None,
         retry_on: type[BaseException] | Sequence[type[BaseException]] | None = None,
         priority: int | None = None,
+        unique: Uniqueness | None = None,
         auto_delete: bool = False,
         crashes_max: int | None = None,
     ) -> Registering:
@@ -45,7 +48,9 @@ class JobMethods:
         process of their own. `lane` is `default` unless there is a `pool`: its handlers share the
         lane `pool:NAME`, which claims no more jobs than the pool has permits for. `token` is a
         Python function that returns the token from the arguments that it names; it applies to
-        submits in this app that give no token. `auto_delete` removes the record of a success.
+        submits in this app that give no token, and so does `unique`, see `relevo.Unique`: a second
+        submit of the same arguments, or of the same key, gets the first job. `auto_delete` removes
+        the record of a success.
 
         An exception leads to up to `retries` further attempts: 3 by default, 9 after an error of
         the network or a database, 1 after the time limit. They wait `backoff`: by default 30 s,
@@ -73,7 +78,7 @@ class JobMethods:
             handler = described(
                 name, function, process=process, lane=lane, token=token, auto_delete=auto_delete,
                 time_limit=time_limit_of(what, timeout), crashes_max=crashes_max, retry=retry,
-                priority=priority,
+                priority=priority, unique=unique_of(what, unique),
             )  # fmt: skip
             self.jobs.registry.add(handler)
             return JobDefinition(self.jobs, handler, function)

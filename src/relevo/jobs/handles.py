@@ -38,6 +38,8 @@ class JobHandle(Generic[R]):
         self._jobs = jobs
         self._known = known
         self.id = id
+        self.existed = False
+        """Whether the submit was of a unique job, and this is the first one of its key."""
         self.warning: str | None = None
         """What the submit found suspicious: that no host has ever registered the handler."""
 

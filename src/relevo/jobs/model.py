@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     import asyncpg
 
+    from relevo.jobs.core.uniqueness import Uniqueness
+
 Events = Literal["none", "ends", "all"]
 Overlap = Literal["queue", "skip", "parallel"]
 Missed = Literal["coalesce", "skip", "all"]
@@ -102,6 +104,7 @@ class SubmitOptions(CommonOptions, total=False):
     """Options of a submit, as `Jobs.submit` explains them."""
 
     tx: Any
+    unique: Uniqueness | None
     recurrence: str | Recurrence | None
     timezone: str | None
 

@@ -24,6 +24,7 @@ from msgspec import Struct
 from relevo.errors import Conflict, Forbidden, InvalidValue
 from relevo.jobs.arguments import arguments_of, check, converted, named, signature_of
 from relevo.jobs.core.retry import NOT_ORDINARY, RetryPolicy
+from relevo.jobs.core.uniqueness import Unique
 from relevo.jobs.model import LANES, NAME_LENGTH_MAX, Lane
 from relevo.kernel import callables
 from relevo.kernel.running.budgets import Budgets
@@ -64,6 +65,8 @@ class Handler(Struct, frozen=True, kw_only=True):
     crashes_max: int | None = None
     """How many hosts a job may lose before it fails; None uses `jobs_crashes_max`."""
     token: Callable[..., Awaitable[str | None] | str | None] | None = None
+    unique: Unique | None = None
+    """Of its jobs, where their submit does not say."""
     types: dict[str, Any] = {}
     required: frozenset[str] = frozenset()
     taken: frozenset[str] | None = None
@@ -80,6 +83,16 @@ class Handler(Struct, frozen=True, kw_only=True):
         """Return the token from the handler's token function, which gets the arguments it names."""
         if self.token is None:
             return None
+        token = await self.asked(self.token, arguments)
+        if token is not None and not isinstance(token, str):
+            raise InvalidValue(
+                f"the token function of {self.name!r} returned a {type(token).__name__}; a token is"
+                " text, or None for a job that waits for no other"
+            )
+        return token
+
+    async def asked(self, function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+        """Return what a function of the handler's arguments says; it gets those that it names."""
         try:
             bound = signature_of(self.function).bind(None, **arguments)
         except TypeError as error:
@@ -87,16 +100,10 @@ class Handler(Struct, frozen=True, kw_only=True):
                 f"data of {self.name!r} does not fit its function: {error}"
             ) from error
         bound.apply_defaults()
-        given, taken = named(bound), signature_of(self.token).parameters
+        given, taken = named(bound), signature_of(function).parameters
         if not any(one.kind is one.VAR_KEYWORD for one in taken.values()):
             given = {name: value for name, value in given.items() if name in taken}
-        token = await callables.call(self.token, **given)
-        if token is not None and not isinstance(token, str):
-            raise InvalidValue(
-                f"the token function of {self.name!r} returned a {type(token).__name__}; a token is"
-                " text, or None for a job that waits for no other"
-            )
-        return token
+        return await callables.call(function, **given)
 
 
 def check_open(name: str) -> None:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 import msgspec
 
 from relevo.errors import InvalidValue
-from relevo.jobs import states, submission
+from relevo.jobs import states, submission, unique_submits
 from relevo.jobs.brakes import Brakes
 from relevo.jobs.commands import Ask, CommandScope, JobCommands
+from relevo.jobs.core.uniqueness import unique_of
 from relevo.jobs.errors import JobMissing, JobRefused
 from relevo.jobs.handles import JobHandle as JobHandle
 from relevo.jobs.handles import Known, Waiting
@@ -22,6 +23,7 @@ from relevo.jobs.querying.query import EVERYBODY, JobQuery
 from relevo.jobs.querying.views import Views
 from relevo.jobs.registry import EXECUTE, HandlerRegistry, forgotten
 from relevo.jobs.submission import Submitting
+from relevo.jobs.unique_submits import UniqueSubmits
 from relevo.jobs.waits import Waits
 from relevo.kernel import callables, checking, cpu
 from relevo.kernel.part import PerConnection, Service
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from relevo.jobs.core.reasons import JobExplanation
+    from relevo.jobs.core.uniqueness import Unique, Uniqueness
     from relevo.jobs.model import Lane, Recurrence, Submission
     from relevo.jobs.running.context import JobContext
     from relevo.kernel.part import Connection
@@ -93,6 +96,7 @@ class Jobs(Service):
         lane: str | None = None,
         priority: int | None = None,
         owner: UUID | None = None,
+        unique: Uniqueness | None = None,
         recurrence: str | Recurrence | None = None,
         timezone: str | None = None,
         retain: bool = False,
@@ -106,6 +110,10 @@ class Jobs(Service):
         commits. Jobs of one `token` run one after the other, in the order of their submits;
         `on_failure="hold"` suspends the rest of them if this one fails. Without a token it is that
         of the handler's own `token` function, if the handler is registered in this app.
+
+        A second submit of a `unique` job answers with the first one, and `existed` of its handle
+        is true: `True` compares all arguments, text is the key, a tuple names arguments, and
+        `relevo.Unique` adds a window and states. `False` turns off what the handler says.
         """
         job = submission.checked(
             handler, data, name=name, token=token, start=start, lane=lane, priority=priority,
@@ -120,12 +128,18 @@ class Jobs(Service):
         recur = await self._recurring(job, recurrence, timezone, tx)
         if recur is not None:
             job = recur(job)
-        number = None
-        if tx is not None:
-            number = await self._store_in(tx, submission.columns([job]))
-        else:
+        if (rule := self._unique(handler, unique)) is not None:
+            job = await unique_submits.marked(job, rule, self.registry.handlers.get(handler), data)
+        number, first = None, job.id
+        if rule is None and tx is None:
             await self._tools().writing.one(job)
-        handle = JobHandle[Any](self, job.id, Known.of(job, number))
+        elif tx is None:
+            first = await self._tools().unique.one(job)
+        else:
+            number, existing = await self._store_in(tx, submission.columns([job]), rule)
+            first = existing.get(job.id, job.id)
+        handle = JobHandle[Any](self, first, Known.of(job, number) if first == job.id else None)
+        handle.existed = first != job.id
         handle.warning = await self._unregistered(handler, tx)
         return handle
 
@@ -143,6 +157,7 @@ class Jobs(Service):
         data: Sequence[Any],
         *,
         tx: Any = None,
+        unique: Uniqueness | None = None,
         recurrence: str | Recurrence | None = None,
         timezone: str | None = None,
         **options: Unpack[CommonOptions],
@@ -153,6 +168,7 @@ class Jobs(Service):
         """
         if strange := options.keys() - CommonOptions.__annotations__.keys():
             raise InvalidValue(f"submit_many has no option {min(strange)!r}; leave it out")
+        rule = self._unique(handler, unique)
         common, ids = submission.checked(handler, **options), submission.new_ids(len(data))
         datas = [submission.encoded(one) for one in data]
         self.registry.check_each(handler, data, datas)
@@ -160,24 +176,36 @@ class Jobs(Service):
         await self._check_lane(common, tx)
         recur = await self._recurring(common, recurrence, timezone, tx)
         known = self.registry.handlers.get(handler)
-        if recur or (known and known.token and options.get("token") is None):
+        if recur or rule or (known and known.token and options.get("token") is None):
             jobs = [
                 msgspec.structs.replace(common, id=id_, data=text)
                 for id_, text in zip(ids, datas, strict=True)
             ]
             if options.get("token") is None:
                 jobs = [await self._chained(job, one) for job, one in zip(jobs, data, strict=True)]
-            batches = submission.batches([recur(job) for job in jobs] if recur else jobs)
+            jobs = [recur(job) for job in jobs] if recur else jobs
+            if rule is not None:
+                pairs = zip(jobs, data, strict=True)
+                jobs = [await unique_submits.marked(job, rule, known, one) for job, one in pairs]
+            batches = submission.batches(jobs)
         else:
             batches = submission.batches_alike(common, ids, datas)
-        number = None
+        number, existing = None, dict[Any, Any]()
         if tx is not None:
             for arrays in batches:
-                number = await self._store_in(tx, arrays)
+                number, known_firsts = await self._store_in(tx, arrays, rule)
+                existing |= known_firsts
+        elif rule is not None:
+            existing = await self._tools().unique.many(batches)
         elif batches:
             await self._tools().writing.many(batches)
         facts = Known.of(common, number)
-        handles = [JobHandle[Any](self, one, facts) for one in ids]
+        handles = [
+            JobHandle[Any](self, existing.get(one, one), None if one in existing else facts)
+            for one in ids
+        ]
+        for handle, one in zip(handles, ids, strict=True) if existing else ():
+            handle.existed = one in existing
         if handles and (warning := await self._unregistered(handler, tx)):
             for handle in handles:
                 handle.warning = warning
@@ -204,9 +232,20 @@ class Jobs(Service):
             unknown = None if known else job.handler
             await self._tools().writing.check_lane(job.lane, unknown, tx)
 
-    async def _store_in(self, tx: Any, arrays: Sequence[Sequence[Any]]) -> str:
-        number: str = await submission.IN_TRANSACTION.call(tx, arrays, self._schema)
-        return number
+    def _unique(self, handler: str, given: Uniqueness | None) -> Unique | None:
+        """Return whether jobs are unique, as the submit says or the handler that is known here."""
+        if given is not None:
+            return unique_of(f"a submit of {handler!r}", given)
+        known = self.registry.handlers.get(handler)
+        return None if known is None else known.unique
+
+    async def _store_in(
+        self, tx: Any, arrays: Sequence[Sequence[Any]], rule: Unique | None
+    ) -> tuple[str, dict[UUID, UUID]]:
+        """Store jobs in the caller's transaction; returns its numbers, and jobs that exist."""
+        if rule is not None:
+            return await unique_submits.store_in(tx, arrays, self._schema)
+        return await submission.IN_TRANSACTION.call(tx, arrays, self._schema), {}
 
     @staticmethod
     async def _reads(tx: Any) -> bool:
@@ -326,6 +365,7 @@ class _Tools:
 
     def __init__(self, database: Database, wakeups: Wakeups, settings: Settings) -> None:
         self.writing = Submitting(database, wakeups)
+        self.unique = UniqueSubmits(database, wakeups)
         self.known_handlers = KnownHandlers(database)
         self.waiting = Waiting(database, wakeups)
         self.waits = Waits(database, wakeups)
@@ -342,5 +382,6 @@ class _Tools:
     async def close(self) -> None:
         """Finish accepted calls."""
         await self.writing.close()
+        await self.unique.close()
         await self.commands.close()
         await self.waiting.close()

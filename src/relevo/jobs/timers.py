@@ -52,6 +52,7 @@ class Timers:
             Duty("jobs.late_series", 10.0, self.mark_late),
             Duty("jobs.unserved", 60.0, self.fail_unserved),
             Duty("jobs.retention", 3_600.0, self.forget_daily),
+            Duty("jobs.unique_keys", 600.0, self.forget_unique_keys),
         ]
 
     async def recover(self) -> int:
@@ -161,4 +162,11 @@ class Timers:
         ):
             total += rows[0]["removed"]
             after = (rows[0]["created_at"], rows[0]["sequence"])
+        return total
+
+    async def forget_unique_keys(self) -> int:
+        """Remove keys of unique jobs that count no more; returns how many."""
+        total, after = 0, None
+        while rows := await self._database.write(SQL.forget_unique_keys, after, FORGET_ROWS):
+            total, after = total + rows[0]["removed"], rows[0]["key"]
         return total

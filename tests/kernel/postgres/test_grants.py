@@ -55,7 +55,7 @@ CHANGES: Final = [
 ]  # fmt: skip
 SUBMITS: Final = [
     "arrive_messages", "put_item", "send_actor_messages", "send_message", "submit_job",
-    "submit_jobs_in",
+    "submit_jobs_in", "submit_unique_jobs_in",
 ]  # fmt: skip
 REPORTS: Final = [
     "report_job", "report_host", "report_lease", "report_dead_letter", "report_router_job",

@@ -49,6 +49,14 @@ _LATE: Final = 6
 @click.option("--start", type=Instant(), help="Not before this time, such as 2031-05-30T18:00:00Z.")
 @click.option("--lane", type=Text(), help="Default: the lane of the handler.")
 @click.option("--priority", type=click.IntRange(0, 9), help="Counts in lanes that go by it.")
+@click.option("--unique", is_flag=True, help="If an equal job waits or runs, use that one.")
+@click.option("--unique-key", type=Text(), help="Jobs of this key count as equal.")
+@click.option(
+    "--unique-window",
+    type=click.FloatRange(0.0, min_open=True),
+    metavar="SECONDS",
+    help="Equal jobs also count after their success, for this time.",
+)
 @click.option("--recurrence", metavar="RULE", help="Makes a series, such as FREQ=DAILY;INTERVAL=3.")
 @click.option(
     "--timezone", metavar="ZONE", help="Of the rule, such as Europe/Madrid. Default: UTC."
@@ -73,6 +81,10 @@ def submit(session: Session, /, **given: Any) -> int:
         raise click.UsageError('DATA is an object of arguments, such as {"customer": "ana"}')
     if values.pop("hold", False):
         values["on_failure"] = "hold"
+    key, window = values.pop("unique_key", None), values.pop("unique_window", None)
+    if values.pop("unique", False) or key or window:
+        given = {"key": key, "window": window}
+        values["unique"] = {name: each for name, each in given.items() if each is not None}
     if rule:
         start = values.pop("start", None)
         values["recurrence"] = {
@@ -89,6 +101,8 @@ async def _submit(session: Session, values: dict[str, Any], *, wait: bool) -> in
         reply = await calls.call(operation, values)
         made = msgspec.json.decode(reply.body)
         key = made["id"]
+        if made["existed"]:
+            note("the job of this key exists already")
         if made["warning"]:
             note(printable(f"warning: {made['warning']}"))
         if wait:

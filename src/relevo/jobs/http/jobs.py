@@ -15,6 +15,7 @@ from relevo.http import paging
 from relevo.http.etags import version_of
 from relevo.http.paging import Page
 from relevo.jobs.core.reasons import JobExplanation
+from relevo.jobs.core.uniqueness import Unique
 from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob, StaleJob
 from relevo.jobs.http.models import (
     ByJob,
@@ -28,12 +29,13 @@ from relevo.jobs.http.models import (
     ListJobs,
     PostponeJob,
     SubmitJob,
+    UniqueBody,
     WaitForJob,
     view_of,
 )
 from relevo.jobs.model import SYSTEM, Recurrence
 from relevo.jobs.registry import check_open
-from relevo.kernel.operation import OperationOptions, Operations, Versioned
+from relevo.kernel.operation import OperationOptions, Operations, OtherStatus, Versioned
 from relevo.kernel.pages import Fetched
 from relevo.kernel.querying.model import Position
 
@@ -61,6 +63,7 @@ operation = Operations(minds_reach=True)
     "jobs:submit",
     errors=(InvalidValue, JobRefused),
     status=201,
+    outcomes=(OtherStatus(200, lambda made: made.existed, "The job of its key exists."),),
     scope="handler:{handler}",
 )
 async def submit_job(services: Services, principal: Principal, command: SubmitJob) -> JobSubmitted:
@@ -74,11 +77,19 @@ async def submit_job(services: Services, principal: Principal, command: SubmitJo
     handler, data, recurrence = (options.pop(name) for name in ("handler", "data", "recurrence"))
     if recurrence is not None:
         recurrence = Recurrence(**msgspec.structs.asdict(recurrence))
+    unique = None if (body := options.pop("unique")) is None else _unique(body)
     owner = None if who.user.id == SYSTEM else who.user.id
     made = await services.app.jobs.submit(
-        handler, data, recurrence=recurrence, owner=owner, **options
+        handler, data, recurrence=recurrence, owner=owner, unique=unique, **options
     )  # fmt: skip
-    return JobSubmitted(made.id, made.warning)
+    return JobSubmitted(made.id, made.existed, made.warning)
+
+
+def _unique(body: UniqueBody) -> Unique:
+    if body.key is not None and body.fields is not None:
+        raise InvalidValue("unique has a key and fields; give one of them", pointer="unique")
+    key = body.key if body.fields is None else body.fields
+    return Unique(key=key, window=body.window, states=body.states)
 
 
 @operation("jobs.list", "GET /v1/jobs", "jobs:read", errors=(InvalidQuery, QueryTooCostly))

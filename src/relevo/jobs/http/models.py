@@ -15,6 +15,7 @@ from msgspec import Meta, Struct
 from relevo import limits
 from relevo.http.paging import Cursor, Limit
 from relevo.jobs.core.operation_types import label_of
+from relevo.jobs.core.uniqueness import FIELDS_MAX, KEY_LENGTH_MAX, UniqueState
 from relevo.jobs.model import (
     MISFIRE_GRACE_MAX,
     NAME_LENGTH_MAX,
@@ -65,6 +66,37 @@ class RecurrenceBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     stop_on_failure: bool = False
 
 
+class UniqueBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which jobs of the handler count as the same: by default those with equal data."""
+
+    key: Annotated[str, Meta(min_length=1, max_length=KEY_LENGTH_MAX)] | None = None
+    fields: (
+        Annotated[
+            tuple[str, ...],
+            Meta(max_length=FIELDS_MAX, description="Members of the data that are the key."),
+        ]
+        | None
+    ) = None
+    window: (
+        Annotated[
+            float,
+            Meta(
+                gt=0.0,
+                le=limits.JOB_UNIQUE_SECONDS_MAX,
+                description="Seconds; without it until the first job has ended.",
+            ),
+        ]
+        | None
+    ) = None
+    states: (
+        Annotated[
+            tuple[UniqueState, ...],
+            Meta(min_length=1, description="Those of the first job in which its key counts."),
+        ]
+        | None
+    ) = None
+
+
 class SubmitJob(Struct, frozen=True, kw_only=True):
     """A job to be made."""
 
@@ -93,6 +125,10 @@ class SubmitJob(Struct, frozen=True, kw_only=True):
     priority: (
         Annotated[int, Meta(ge=0, le=9, description="Counts in lanes that go by priority.")] | None
     ) = None
+    unique: (
+        Annotated[UniqueBody, Meta(description="A second submit of its key gets the first job.")]
+        | None
+    ) = None
     recurrence: (
         Annotated[RecurrenceBody, Meta(description="Makes it the first of a series.")] | None
     ) = None
@@ -109,6 +145,8 @@ class JobSubmitted(Struct, frozen=True):
     """A job that was made."""
 
     id: UUID
+    existed: bool = False
+    """Whether it is unique, and this is the first job of its key."""
     warning: str | None = None
     """That no host has ever registered its handler, with similar names."""
 

@@ -25,6 +25,26 @@ from (
 ) p cross join unnest($5::uuid[], $6::text[]) as g (id, data)
 returning true;
 
+-- name: submit_unique
+-- The same for jobs of which some are unique; returns those that exist already.
+select relevo.submit_unique_jobs($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::timestamptz[],
+  $7::text[], $8::smallint[], $9::uuid[], $10::text[]::jsonb[]);
+
+-- name: wait_for_keys
+-- How long this transaction waits for others that submit jobs of the same keys.
+select pg_catalog.set_config('lock_timeout', $1, true);
+
+-- name: forget_unique_keys
+-- Removes keys of unique jobs that count no more, from a key on; returns how many, and the next key.
+with looked as materialized (
+  select u.key, u.job, u.until from relevo.job_unique u where $1::bytea is null or u.key > $1 order by u.key limit $2
+), gone as (
+  delete from relevo.job_unique d using looked l
+  where d.key = l.key and d.job = l.job and coalesce(l.until < relevo.now(), true) and not relevo.is_live(l.job)
+  returning 1
+)
+select (select count(*) from gone) as removed, key from looked order by key desc limit 1;
+
 -- name: work
 -- Settles finished jobs of a host and claims the next: one round trip, one commit.
 select * from relevo.serve_jobs($1, $2, $3, $4::text[], $5::integer[], $6::text[], $7::text[], $8::uuid[], $9::text[],

@@ -159,6 +159,15 @@ create index job_history_failures on relevo.job_history (completed_at) where sta
 create index job_history_series on relevo.job_history (series) where series is not null;
 create index job_history_regarding on relevo.job_history (regarding_id) where regarding_id is not null;
 
+-- Which job has the key of a unique job. The next submit of the key judges whether that one still counts; the ends of jobs
+-- change nothing here.
+create table relevo.job_unique (
+  key   bytea primary key,
+  job   uuid not null,
+  since timestamptz not null,
+  until timestamptz  -- the end of the longest window that was asked for
+) with (fillfactor = 80);
+
 -- Keys of chains and owners whose next job is to be let through: `c` and the chain, or `o`, lane and owner.
 -- Submitters append and lock nothing; claims open the gates.
 create table relevo.job_gate (

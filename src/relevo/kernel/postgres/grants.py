@@ -29,8 +29,8 @@ SQL = catalog.load(__package__)
 log = get_logger(__name__)
 KINDS: Final = ("owner", "host", "submitter", "reader")
 SUBMITTING: Final = (
-    "submit_job", "submit_jobs_in", "put_item", "send_message", "arrive_messages",
-    "send_actor_messages",
+    "submit_job", "submit_jobs_in", "submit_unique_jobs_in", "put_item", "send_message",
+    "arrive_messages", "send_actor_messages",
 )  # fmt: skip
 """The functions for callers' own transactions."""
 RECORDS: Final = ("migration", "migration_step", "function", "granted_role")
