@@ -67,12 +67,14 @@ async def test_calls_of_a_task_keep_their_order_while_their_actor_moves(
     tally: Tally = site.app.actor(Tally, "k", type=TYPE)
     await tally.add("first")
     calls: list[asyncio.Task[int]] = []
-    stopping = asyncio.Event()
+    stopping, room = asyncio.Event(), asyncio.Semaphore(500)  # fewer than fit into a mailbox
 
     async def call() -> None:
         """Make calls one after the other, without waiting for their answers."""
         while not stopping.is_set():
+            await room.acquire()
             calls.append(asyncio.create_task(tally.add(str(len(calls)))))
+            calls[-1].add_done_callback(lambda _: room.release())
             await asyncio.sleep(0.002)
 
     caller = asyncio.create_task(call())

@@ -193,6 +193,7 @@ class Calling:
             try:
                 if self._lines and not may_overtake:
                     await self._check_lines(ref, call)
+                call.epoch = 0
                 here = self._ways.here(call)
                 answer = await (self._attempt(ref, call, deadline) if here is None else here)
                 if type(answer) is MovedTo:
@@ -225,6 +226,7 @@ class Calling:
             assert isinstance(answer, Refused)
             seconds = max(answer.retry_after, AGAIN.delay(attempt, self._random))
             await asyncio.sleep(min(seconds, left))
+            may_overtake = bool(call.chain.frames)  # it has lost its place
             attempt += 1
 
     async def _check_lines(self, ref: ActorRef, call: Call) -> None:

@@ -200,6 +200,10 @@ class ActorRuntime:
             # It is lost, and that has not been seen here yet; or it soon will be.
             arrival.give(MovedTo(max(lease.epoch, call.epoch), None, PAUSE_SECONDS))
             return
+        if 0 < call.epoch < lease.epoch and not call.chain.frames:
+            # The slot was away meanwhile: calls that were made before wait for its owner.
+            arrival.give(slot.moved())
+            return
         call.epoch = lease.epoch
         activation = slot.activations.get(call.actor)
         if isinstance(arrival, control.ControlArrival) and arrival.answers_at_once(
