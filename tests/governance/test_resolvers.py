@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from relevo import App
-from relevo.errors import Conflict, InUse, InvalidValue, NotFound
+from relevo.errors import Conflict, InUse, InvalidValue, NotFound, StaleResolution
 from relevo.governance.calls.resolver_calls import RESOLVER_TYPE, ResolverCalls
+from relevo.governance.core.windows import Rate
 
 if TYPE_CHECKING:
     from relevo.testing import Clock
@@ -224,3 +225,58 @@ async def test_a_move_whose_copying_process_dies_is_taken_over_or_undone(
         after = await dbs.resolve("bob")
         assert after.resource.name == before.resource.name == "db2"
         assert after.generation > before.generation
+
+
+async def test_gates_of_a_resource_refuse_users_from_before_a_switch(relevo_url: str) -> None:
+    first, second = (App(relevo_url, host_name=name) for name in ("a", "b"))
+    dbs = [app.governance.resolver("orders", assign="explicit") for app in (first, second)]
+    pool = first.governance.pool("db1", size=9, coordination="client")
+    limit = first.governance.limit("db1", rates=[Rate(100, per=60)])
+    guards = {
+        "db1": first.governance.guard("db1", pool=pool, limit=limit),
+        "db2": first.governance.guard("db2"),
+    }
+    async with first, second, first.host(), second.host():
+        await dbs[0].add_resource("db1")
+        await dbs[0].add_resource("db2")
+        await dbs[0].attach("db1", pool, limit)
+        for partition in ("p", "q"):
+            await dbs[0].add_partition(partition, on="db1")
+            await dbs[0].pin(f"user-{partition}", partition)
+        old, other = await dbs[0].resolve("user-p"), await dbs[0].resolve("user-q")
+        async with guards["db1"].enter(resolution=old):
+            pass
+        await dbs[1].move(partition="p", to="db2", switch=True)  # the first app has not heard of it
+
+        async def refused() -> bool:
+            try:
+                async with pool.lease(resolution=old):
+                    return False
+            except StaleResolution:
+                return True
+
+        async with asyncio.timeout(20):
+            while not await refused():
+                await asyncio.sleep(0.01)
+        with pytest.raises(StaleResolution, match="'orders/p' was resolved in generation"):
+            await limit.acquire(resolution=old)
+        async with guards["db1"].enter(resolution=other):  # of another partition
+            pass
+        gate = lambda resolution: guards[resolution.resource.name]  # noqa: E731
+        async with dbs[0].use("user-p", gate=gate) as resolution:
+            assert resolution.resource.name == "db2"
+        stale: Any = OldGuard(guards["db1"], old)
+        with pytest.raises(StaleResolution):  # resolved once more, and still refused
+            async with dbs[0].use("user-p", gate=lambda _: stale):
+                raise AssertionError("it was let in")
+
+
+class OldGuard:
+    """A guard that is always shown the same resolution."""
+
+    def __init__(self, guard: Any, resolution: Any) -> None:
+        self._guard, self._resolution = guard, resolution
+
+    def enter(self, *, resolution: Any) -> Any:
+        del resolution
+        return self._guard.enter(resolution=self._resolution)

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 from relevo.errors import PoolExhausted
 from relevo.governance.core.breaking import BreakerState
-from relevo.governance.errors import BreakerOpen, PermitLost
+from relevo.governance.errors import BreakerOpen, PermitLost, StaleResolution
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from relevo.governance.core.assignments import Resolution
     from relevo.governance.core.breaking import BreakerRules
     from relevo.governance.pools import PoolPermit, ResourcePool
     from relevo.governance.rate_limits import RateLimit
@@ -45,11 +46,14 @@ class ResourceGuard:
         key: str = "",
         cost: float = 1,
         timeout: float | None = None,
+        resolution: Resolution | None = None,
     ) -> AsyncIterator[PoolPermit | None]:
         """Run the body once the breaker, the limit and the pool admit it.
 
         An error of the body counts as a failure of the resource. Raises `BreakerOpen` at once while
-        there were too many, and `PoolExhausted` if limit and pool do not admit it in time.
+        there were too many, and `PoolExhausted` if limit and pool do not admit it in time. With the
+        `resolution` by which the caller came, they refuse it with `StaleResolution` if its
+        partition has moved since; `resolver.use(entity, gate=guard)` then resolves once more.
         """
         loop = asyncio.get_running_loop()
         self._ask_breaker(loop.time())
@@ -58,10 +62,12 @@ class ResourceGuard:
         try:
             async with AsyncExitStack() as gates:
                 if self._limit is not None:
-                    await self._limit.acquire(cost, key=key, timeout=_left(deadline))
+                    await self._limit.acquire(
+                        cost, key=key, timeout=_left(deadline), resolution=resolution
+                    )
                 permit = None
                 if self._pool is not None:
-                    lease = self._pool.lease(key, timeout=_left(deadline))
+                    lease = self._pool.lease(key, timeout=_left(deadline), resolution=resolution)
                     permit = await gates.enter_async_context(lease)
                 entered = True
                 yield permit
@@ -84,7 +90,7 @@ class ResourceGuard:
             )
 
 
-_OURS = (PermitLost, PoolExhausted, BreakerOpen)
+_OURS = (PermitLost, PoolExhausted, BreakerOpen, StaleResolution)
 """Errors that say nothing about the resource."""
 
 

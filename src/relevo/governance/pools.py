@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from msgspec import Struct, structs
 
 from relevo.errors import DeadlineExceeded, InvalidValue, NoHost, NotFound, RelevoError
+from relevo.governance.calls.gates import GateRef, SeenGeneration
 from relevo.governance.calls.pool_calls import (
     ANSWER_SECONDS,
     POOL_TYPE,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from relevo.actors.service import Actors
     from relevo.governance.calls.pool_calls import GrantedPermit
+    from relevo.governance.core.assignments import Resolution
     from relevo.governance.core.lending import ChunkAsk, Loan
     from relevo.kernel.leases.life import Life
 
@@ -105,28 +107,35 @@ class ResourcePool:
         weight: int = 1,
         priority: int = 4,
         timeout: float | None = None,
+        resolution: Resolution | None = None,
     ) -> AbstractAsyncContextManager[PoolPermit]:
         """Run the body with a permit; waits for one, fairly among keys, at most so many seconds.
 
         Raises `PoolExhausted` if there is none in time, or if too many wait. The permit lives as
         long as this host, or 30 s past the last renewal of a client. If it may have ended while
-        the body runs, the body is canceled and `PermitLost` raised.
+        the body runs, the body is canceled and `PermitLost` raised. With the `resolution` by which
+        the caller came, raises `StaleResolution` if its partition has moved since.
         """
         if timeout is not None and not timeout >= 0:
             raise InvalidValue(f"timeout is {timeout!r}; give seconds of 0 or more")
-        if self.coordination == "client" and (life := self.holders.life) is not None:
+        lends = self.coordination == "client" and resolution is None
+        if lends and (life := self.holders.life) is not None:
             return _ChunkLease(self, life, key, weight, priority, timeout)
-        return self.lease_of_pool(key, weight, priority, timeout)
+        seen = SeenGeneration.of(resolution)
+        return self.lease_of_pool(key, weight, priority, timeout, seen)
 
     @asynccontextmanager
     async def lease_of_pool(
-        self, key: str, weight: int, priority: int, timeout: float | None
-    ) -> AsyncIterator[PoolPermit]:
+        self, key: str, weight: int, priority: int, timeout: float | None,
+        seen: SeenGeneration | None = None,
+    ) -> AsyncIterator[PoolPermit]:  # fmt: skip
         """Run the body with a permit of its own, that the pool is asked for."""
         life = self.holders.life
         ticket = new_ticket()
         try:
-            granted, asked_at = await self._acquire(ticket, key, weight, priority, timeout, life)
+            granted, asked_at = await self._acquire(
+                ticket, key, weight, priority, timeout, life, seen
+            )
             async with self.holders.holding(life, asked_at, lambda: self._renewed(ticket)):
                 yield PoolPermit(PermitFence(self.name, granted.number), granted.item)
         except NoHost:
@@ -145,6 +154,11 @@ class ResourcePool:
         """Return what is in use, and how many wait."""
         await self._declare()
         return await self.proxy.view()
+
+    @property
+    def gate(self) -> GateRef:
+        """What a resolver knows it by."""
+        return GateRef(POOL_TYPE, self.name)
 
     @property
     def proxy(self) -> PoolCalls:
@@ -198,7 +212,7 @@ class ResourcePool:
 
     async def _acquire(
         self, ticket: str, key: str, weight: int, priority: int, seconds: float | None,
-        life: Life | None,
+        life: Life | None, seen: SeenGeneration | None,
     ) -> tuple[GrantedPermit, float]:  # fmt: skip
         """Return the permit, and the loop time from which it counts."""
         loop = asyncio.get_running_loop()
@@ -209,7 +223,7 @@ class ResourcePool:
             ask = PermitAsk(
                 tickets=(ticket,), key=key, weight=weight, priority=priority,
                 host=None if life is None else str(life.incarnation), ttl=PERMIT_SECONDS,
-                wait=min(left, ANSWER_SECONDS),
+                wait=min(left, ANSWER_SECONDS), seen=seen,
             )  # fmt: skip
             try:
                 found = await self.ask(ask, min(CALL_SECONDS, left or CALL_SECONDS))

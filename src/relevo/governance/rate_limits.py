@@ -10,6 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from relevo.errors import DeadlineExceeded, InvalidValue, NotFound, RelevoError
+from relevo.governance.calls.gates import GateRef, SeenGeneration
 from relevo.governance.calls.limit_calls import (
     LEND_SECONDS,
     LIMIT_TYPE,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from relevo.actors.service import Actors
     from relevo.governance.clock import StoreClock
+    from relevo.governance.core.assignments import Resolution
     from relevo.governance.core.windows import Rate
     from relevo.governance.holders import Holders
 
@@ -76,24 +78,27 @@ class RateLimit:
         key: str = "",
         timeout: float | None = None,
         id: str | None = None,  # noqa: A002
+        resolution: Resolution | None = None,
     ) -> Admission:
         """Return when the cost is admitted; waits in order, at most so many seconds.
 
         Raises `PoolExhausted` with `retry_after` if it is not admitted in time. Each key has the
         rates for itself. With an `id` a repeat within ten minutes is admitted and charged nothing:
-        repeat with the same id after an answer that was lost.
+        repeat with the same id after an answer that was lost. With the `resolution` by which the
+        caller came, raises `StaleResolution` if its partition has moved since.
         """
         _check_id(id)
+        seen = SeenGeneration.of(resolution)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (float("inf") if timeout is None else timeout)
         while True:
             left = deadline - loop.time()
-            admission = await self._ask(cost, key, max(0.0, min(left, WAIT_SECONDS)), id)
+            admission = await self._ask(cost, key, max(0.0, min(left, WAIT_SECONDS)), id, seen)
             if admission:
                 return admission
             if loop.time() >= deadline:
                 if left > 0:
-                    admission = await self._ask(cost, key, 0.0, id)  # says when to try again
+                    admission = await self._ask(cost, key, 0.0, id, seen)  # says when to try again
                 if admission:
                     return admission
                 raise _exhausted(self.name, cost, admission.retry_after)
@@ -120,6 +125,11 @@ class RateLimit:
         return await self.proxy.view()
 
     @property
+    def gate(self) -> GateRef:
+        """What a resolver knows it by."""
+        return GateRef(LIMIT_TYPE, self.name)
+
+    @property
     def proxy(self) -> LimitCalls:
         """The actor that is the limit."""
         return self._actors.proxy(LimitCalls, self.name, type=LIMIT_TYPE)
@@ -131,10 +141,14 @@ class RateLimit:
         left = admission.valid_until - await self._clock.now() - self._clock.uncertainty
         return admission.admitted, asyncio.get_running_loop().time() + left
 
-    async def _ask(self, cost: float, key: str, wait: float, id_: str | None) -> Admission:
-        if self.coordination == "client" and id_ is None and await self._take_lent(cost, key):
+    async def _ask(
+        self, cost: float, key: str, wait: float, id_: str | None,
+        seen: SeenGeneration | None = None,
+    ) -> Admission:  # fmt: skip
+        lends = self.coordination == "client" and id_ is None and seen is None
+        if lends and await self._take_lent(cost, key):
             return Admission(cost)
-        ask = CostAsk(ticket=new_ticket(), cost=cost, key=key, wait=wait, id=id_)
+        ask = CostAsk(ticket=new_ticket(), cost=cost, key=key, wait=wait, id=id_, seen=seen)
         return await self._send(ask)
 
     async def _take_lent(self, cost: float, key: str) -> bool:

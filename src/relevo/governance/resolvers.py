@@ -11,6 +11,8 @@ import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+from msgspec import structs
+
 from relevo.actors.operating.events import BY
 from relevo.errors import Conflict, InvalidValue, NotFound, RelevoError
 from relevo.governance.calls.resolver_calls import (
@@ -20,7 +22,7 @@ from relevo.governance.calls.resolver_calls import (
     ResolverCalls,
 )
 from relevo.governance.core.resolutions import Missing, Paused, Resolutions
-from relevo.governance.errors import Moving
+from relevo.governance.errors import Moving, StaleResolution
 from relevo.governance.pools import new_ticket
 from relevo.kernel import error_text
 
@@ -32,7 +34,10 @@ if TYPE_CHECKING:
     from relevo.governance.core.assignments import Assignment, Partition, Resolution, Resource
     from relevo.governance.core.moves import Move
     from relevo.governance.core.rebalancing import PlannedMove
+    from relevo.governance.guards import ResourceGuard
     from relevo.governance.holders import Holders
+    from relevo.governance.pools import ResourcePool
+    from relevo.governance.rate_limits import RateLimit
     from relevo.kernel.leases.life import Life
 
     CopyData = Callable[[str, str, str], Awaitable[None]]
@@ -82,12 +87,28 @@ class Resolver:
             return old
 
     @asynccontextmanager
-    async def use(self, entity: str) -> AsyncIterator[Resolution]:
+    async def use(
+        self, entity: str, *, gate: Callable[[Resolution], ResourceGuard] | None = None
+    ) -> AsyncIterator[Resolution]:
         """Run the body with the resource of an entity, which is not moved meanwhile.
 
         Waits while it is being moved, then raises `Moving`. The body is canceled, with
-        `TimeoutError`, when it takes longer than `use_ttl`.
+        `TimeoutError`, when it takes longer than `use_ttl`. `gate` returns the guard of a
+        resource, which the use passes first. If that knows of a later move, the entity is resolved
+        once more; then `StaleResolution` is raised.
         """
+        async with AsyncExitStack() as stack:
+            try:
+                resolution = await stack.enter_async_context(self._using(entity, gate))
+            except StaleResolution:
+                await self._refresh()
+                resolution = await stack.enter_async_context(self._using(entity, gate))
+            yield resolution
+
+    @asynccontextmanager
+    async def _using(
+        self, entity: str, gate: Callable[[Resolution], ResourceGuard] | None
+    ) -> AsyncIterator[Resolution]:
         use = await self._begin(entity)
         life, cache = self._life, self._cache
         try:
@@ -95,6 +116,9 @@ class Resolver:
                 await bounds.enter_async_context(asyncio.timeout_at(use.deadline))
                 if life is not None:
                     await bounds.enter_async_context(self._holders.holding(life, 0.0, _never))
+                if gate is not None:
+                    guard = gate(use.resolution).enter(resolution=use.resolution)
+                    await bounds.enter_async_context(guard)
                 yield use.resolution
         finally:
             cache.end(use.number)
@@ -115,6 +139,14 @@ class Resolver:
     async def add_resource(self, name: str, data: Any = None, *, capacity: float = 1.0) -> Resource:
         """Add a resource with data of your own, or change it."""
         return await (await self._made()).add_resource(name, data, capacity)
+
+    async def attach(self, resource: str, *gates: ResourcePool | RateLimit) -> None:
+        """Let pools and limits refuse the users of partitions that have left a resource.
+
+        They raise `StaleResolution` for users that show an older `resolution`. The gates given
+        replace those that were attached before.
+        """
+        await (await self._made()).attach(resource, [one.gate for one in gates])
 
     async def add_partition(self, name: str, *, on: str, low: str = "") -> Partition:
         """Add a partition on a resource; ranges of entities begin at `low`."""
@@ -246,8 +278,9 @@ class Resolver:
         cache, asked_at = self._cache, _now()
         found = await self._ask(entity)
         assert found.resolution is not None
-        cache.put(found.resolution, asked_at)
-        return found.resolution
+        resolution = structs.replace(found.resolution, resolver=self.name)
+        cache.put(resolution, asked_at)
+        return resolution
 
     async def _refresh(self) -> None:
         await self._ask(None)

@@ -14,6 +14,7 @@ from relevo.governance.actors.types import define_caches, define_types, define_w
 from relevo.governance.budgets import ClusterBudgets
 from relevo.governance.caches import ResultCache
 from relevo.governance.calls.cache_calls import CACHE_TYPE, CacheDefinition
+from relevo.governance.calls.gates import GateCalls
 from relevo.governance.calls.limit_calls import LimitOptions
 from relevo.governance.calls.resolver_calls import ResolverOptions
 from relevo.governance.calls.writer_calls import WRITER_TYPE, Ack, WriterDefinition
@@ -63,7 +64,10 @@ class Governance(Service):
         self._actors = actors
         self.holders = Holders()
         self.clock = StoreClock(actors.now)
-        self._kit = Kit(self.clock, self._ended_lives)
+        self._kit = Kit(
+            self.clock, self._ended_lives,
+            lambda gate: actors.proxy(GateCalls, gate.name, type=gate.type),
+        )  # fmt: skip
         self.budgets = ClusterBudgets(self)
         """What lanes and consumers share by naming pools and limits."""
         self._pools: dict[str, ResourcePool] = {}

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from relevo.governance.calls.gates import GateCalls, GateRef
+
     EndedLives = Callable[[Iterable[UUID]], Awaitable[tuple[datetime, set[UUID]]]]
+    GateOf = Callable[[GateRef], GateCalls]
 
 S = TypeVar("S")
 
@@ -30,6 +33,8 @@ class Kit(Struct, eq=False):
     clock: StoreClock
     ended_lives: EndedLives
     """Returns the present time, and which of some lives of hosts have ended."""
+    gate: GateOf
+    """Returns a proxy of a pool or a limit."""
     writers: dict[str, WriterDefinition] = {}
     caches: dict[str, CacheDefinition] = {}
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from relevo.errors import NotFound, SettingsMismatch
 from relevo.governance.actors.charged_ids import ChargedCost, ChargedIds
-from relevo.governance.actors.kit import KitActor
+from relevo.governance.actors.gates import GateActor
 from relevo.governance.calls.changes import PutOutcome  # noqa: TC001 - read when it runs
 from relevo.governance.calls.limit_calls import (
     LEND_SECONDS,
@@ -52,7 +52,7 @@ class _CostWaiter:
         self.until = until
 
 
-class LimitActor(KitActor[LimitState]):
+class LimitActor(GateActor[LimitState]):
     """Admits costs of the rates of one limit."""
 
     async def on_activate(self) -> None:
@@ -111,6 +111,7 @@ class LimitActor(KitActor[LimitState]):
         return True
 
     async def ask(self, ask: CostAsk) -> Any:
+        await self.check_generation(ask.seen)
         now = await self.kit.clock.now()
         windows = await self._windows(ask.key, now)
         if (repeated := await self._ids.admitted(ask, now)) is not None:

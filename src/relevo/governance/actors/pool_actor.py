@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 
 from relevo.errors import InUse, InvalidValue, NotFound, SettingsMismatch
 from relevo.governance.actors.borrowers import Borrowers
-from relevo.governance.actors.kit import KitActor
+from relevo.governance.actors.gates import GateActor
 from relevo.governance.calls.changes import PutOutcome  # noqa: TC001 - read when it runs
 from relevo.governance.calls.pool_calls import (
     ANSWER_SECONDS,
@@ -64,7 +64,7 @@ class _Ask:
         self.until = until
 
 
-class PoolActor(KitActor[PoolState]):
+class PoolActor(GateActor[PoolState]):
     """Grants the permits of one pool."""
 
     async def on_activate(self) -> None:
@@ -169,6 +169,7 @@ class PoolActor(KitActor[PoolState]):
 
     async def ask(self, ask: PermitAsk) -> Any:
         pool, now = self._known(), await self.kit.clock.now()
+        await self.check_generation(ask.seen)
         tickets = [ticket for ticket in ask.tickets if ticket not in self._forgotten]
         entered = False
         for ticket in tickets:

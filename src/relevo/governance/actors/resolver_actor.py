@@ -16,7 +16,9 @@ from relevo.actors.calls.calling import headers
 from relevo.actors.markers import reminder_handler
 from relevo.actors.operating.events import BY
 from relevo.errors import Conflict, InUse, NotFound, SettingsMismatch
+from relevo.governance.actors.gates import outdate
 from relevo.governance.actors.kit import KitActor
+from relevo.governance.calls.gates import GateRef
 from relevo.governance.calls.resolver_calls import (
     MoveStage,
     ReaderNote,
@@ -60,6 +62,8 @@ class ResolverState(Struct):
     moves: dict[str, Move] = field(default_factory=dict)
     removed: dict[str, int] = field(default_factory=dict)
     """Partitions that were merged into others, with their last generations."""
+    gates: dict[str, tuple[GateRef, ...]] = field(default_factory=dict)
+    """Pools and limits that are attached to resources."""
 
 
 class ResolverActor(KitActor[ResolverState]):
@@ -183,6 +187,10 @@ class ResolverActor(KitActor[ResolverState]):
             self.log_change(events.RESOURCE_PUT, name)
         return stored
 
+    async def attach(self, resource: str, gates: list[GateRef]) -> None:
+        self._all().resource(resource)
+        self.state.gates[resource] = tuple(dict.fromkeys(gates))
+
     async def add_partition(self, name: str, on: str, low: str) -> Partition:
         is_new = name not in self._all().partitions
         stored = self._all().add_partition(name, on=on, low=low)
@@ -257,6 +265,7 @@ class ResolverActor(KitActor[ResolverState]):
         if any(resource in (one.target, one.source) for one in self.state.moves.values()):
             raise InUse(f"a partition is being moved from or to {resource!r}")
         self._all().remove_resource(resource)
+        self.state.gates.pop(resource, None)
         self._keep()
         self.log_change(events.RESOURCE_REMOVED, resource)
 
@@ -291,8 +300,9 @@ class ResolverActor(KitActor[ResolverState]):
         if source == to:
             return None
         if switch:
-            catalogue.point(partition, to)
+            moved = catalogue.point(partition, to)
             self._keep()
+            await outdate(self, self.state.gates.get(source, ()), moved)
             self.log_change(events.PARTITION_MOVED, partition, to)
             return None
         assert self.state.options is not None
@@ -327,7 +337,7 @@ class ResolverActor(KitActor[ResolverState]):
         assert isinstance(step, Copy)  # what else there is follows at once in `_end`
         if move.copies:
             return "copy"
-        self._end(move, "")
+        await self._end(move, "")
         return "moved"
 
     def _drive(self) -> None:
@@ -360,16 +370,17 @@ class ResolverActor(KitActor[ResolverState]):
     async def end_move(self, partition: str, to: str, generation: int, error: str) -> None:
         move = self.state.moves.get(partition)
         if move is not None and move.generation == generation:
-            self._end(move, error)
+            await self._end(move, error)
         elif not error and self._ended(partition, to) != "moved":
             raise Conflict(f"the move of partition {partition!r} was given up; begin it again")
 
-    def _end(self, move: Move, error: str) -> None:
+    async def _end(self, move: Move, error: str) -> None:
         if not error and move.state != "copying":
             raise Conflict(f"partition {move.subject!r} may still be in use; it is not moved")
         move = moves.failed(move, error) if error else moves.copied(move)
         resource = move.source if error else move.target
-        self._all().point(move.subject, resource, is_quiet=not error)
+        moved = self._all().point(move.subject, resource, is_quiet=not error)
+        await outdate(self, self.state.gates.get(move.source, ()), moved)
         del self.state.moves[move.subject]
         self._movers.pop(move.subject, None)
         self._keep()
@@ -382,6 +393,6 @@ class ResolverActor(KitActor[ResolverState]):
         late = await self.kit.clock.now() - MOVER_SECONDS
         for move in list(self.state.moves.values()):
             if move.copies and self._movers.get(move.subject, 0.0) < late:
-                self._end(move, "its mover has gone")
+                await self._end(move, "its mover has gone")
         if not self.state.moves:
             await self.reminders.cancel("moves")

@@ -11,6 +11,7 @@ from relevo.governance.actors.pool_actor import PoolActor
 from relevo.governance.actors.resolver_actor import ResolverActor
 from relevo.governance.actors.writer_actor import WriterActor
 from relevo.governance.calls.cache_calls import CACHE_TYPE, CacheCalls
+from relevo.governance.calls.gates import GateCalls
 from relevo.governance.calls.limit_calls import LIMIT_TYPE, LimitCalls
 from relevo.governance.calls.pool_calls import POOL_TYPE, PoolCalls
 from relevo.governance.calls.resolver_calls import RESOLVER_TYPE, ResolverCalls
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 def define_types(actors: Actors, kit: Kit) -> None:
     """Define pools, limits and resolvers in an app, whose hosts then serve them."""
-    _define(actors, kit, POOL_TYPE, PoolActor, PoolCalls, KIT_GROUP)
-    _define(actors, kit, LIMIT_TYPE, LimitActor, LimitCalls, KIT_GROUP)
+    _define(actors, kit, POOL_TYPE, PoolActor, (PoolCalls, GateCalls), KIT_GROUP)
+    _define(actors, kit, LIMIT_TYPE, LimitActor, (LimitCalls, GateCalls), KIT_GROUP)
     _define(actors, kit, RESOLVER_TYPE, ResolverActor, ResolverCalls, KIT_GROUP)
 
 
@@ -40,7 +41,8 @@ def define_caches(actors: Actors, kit: Kit) -> None:
 
 
 def _define(
-    actors: Actors, kit: Kit, name: str, cls: type[KitActor[Any]], implements: type,
+    actors: Actors, kit: Kit, name: str, cls: type[KitActor[Any]],
+    implements: type | tuple[type, ...],
     placement_group: str, *, mailbox: int = 20_000, persist: Persist = "durable",
 ) -> None:  # fmt: skip
     own = type(cls.__name__, (cls,), {"__module__": cls.__module__, "kit": kit})

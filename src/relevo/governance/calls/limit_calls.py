@@ -10,8 +10,9 @@ from relevo.actors.interfaces import Interface
 from relevo.actors.markers import method
 from relevo.errors import InvalidValue, NotFound, Overloaded, SettingsMismatch
 from relevo.governance.calls.changes import PutOutcome
+from relevo.governance.calls.gates import SeenGeneration
 from relevo.governance.core.windows import Rate
-from relevo.governance.errors import PoolExhausted
+from relevo.governance.errors import PoolExhausted, StaleResolution
 
 LIMIT_TYPE: Final = "relevo.limit"
 LEND_SECONDS: Final = 0.25
@@ -35,6 +36,7 @@ class CostAsk(Struct, frozen=True, kw_only=True):
     """Seconds after which nobody waits for the answer; 0: answer at once."""
     id: str | None = None
     """Names the request: however often it is asked, it is charged once."""
+    seen: SeenGeneration | None = None
     lend: bool = False
     """Admit as much of the cost as there is, 1 at least, for use within `LEND_SECONDS`."""
 
@@ -61,7 +63,7 @@ class LimitView(Struct, frozen=True):
     waiting: int
 
 
-_ERRORS = (PoolExhausted, Overloaded, InvalidValue, NotFound, SettingsMismatch)
+_ERRORS = (PoolExhausted, Overloaded, InvalidValue, NotFound, SettingsMismatch, StaleResolution)
 
 
 class LimitCalls(Interface):

@@ -10,10 +10,11 @@ from relevo.actors.interfaces import Interface
 from relevo.actors.markers import method
 from relevo.errors import InUse, InvalidValue, NotFound, SettingsMismatch
 from relevo.governance.calls.changes import PutOutcome
+from relevo.governance.calls.gates import SeenGeneration
 from relevo.governance.core.lending import ChunkAsk, Loan
 from relevo.governance.core.permits import Permit
 from relevo.governance.core.pools import PoolOptions, WaitingKey
-from relevo.governance.errors import PoolExhausted
+from relevo.governance.errors import PoolExhausted, StaleResolution
 
 POOL_TYPE: Final = "relevo.pool"
 ANSWER_SECONDS: Final = 20.0
@@ -36,6 +37,7 @@ class PermitAsk(Struct, frozen=True, kw_only=True):
     """Seconds after which the permits of a client end, unless it renews them."""
     wait: float = ANSWER_SECONDS
     """Seconds after which the pool answers although nothing has come free."""
+    seen: SeenGeneration | None = None
 
 
 class GrantedPermit(Struct, frozen=True):
@@ -68,7 +70,7 @@ class PoolView(Struct, frozen=True):
     """Those that have waited longest, `WAITERS_SHOWN` at most."""
 
 
-_ERRORS = (PoolExhausted, InUse, InvalidValue, NotFound, SettingsMismatch)
+_ERRORS = (PoolExhausted, InUse, InvalidValue, NotFound, SettingsMismatch, StaleResolution)
 
 
 class PoolCalls(Interface):

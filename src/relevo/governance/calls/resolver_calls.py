@@ -9,6 +9,7 @@ from msgspec import Struct
 from relevo.actors.interfaces import Interface
 from relevo.actors.markers import method
 from relevo.errors import Conflict, InUse, InvalidValue, NotFound, SettingsMismatch
+from relevo.governance.calls.gates import GateRef
 from relevo.governance.core.assignments import Assignment, Partition, Resolution, Resource
 from relevo.governance.core.moves import Move, MoveRules
 from relevo.governance.core.rebalancing import PlannedMove
@@ -88,6 +89,10 @@ class ResolverCalls(Interface):
     @method(idempotent=True, raises=_ERRORS)
     async def add_resource(self, name: str, data: Any, capacity: float) -> Resource:
         """Add a resource, or change it."""
+
+    @method(idempotent=True, raises=_ERRORS)
+    async def attach(self, resource: str, gates: list[GateRef]) -> None:
+        """Let pools and limits hear of the partitions that leave a resource; these alone."""
 
     @method(idempotent=True, raises=_ERRORS)
     async def add_partition(self, name: str, on: str, low: str) -> Partition:

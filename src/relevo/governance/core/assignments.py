@@ -73,6 +73,9 @@ class Resolution(Struct, frozen=True):
     partition: str
     resource: Resource
     generation: int
+    since: int = 0
+    """The generation in which the partition came to its resource, or changed."""
+    resolver: str = ""
 
 
 class Catalogue:
@@ -108,7 +111,7 @@ class Catalogue:
         partition = self.partitions[assignment.partition]
         resource = self.resources[partition.resource]
         generation = max(assignment.generation, partition.generation)
-        return Resolution(entity, partition.name, resource, generation)
+        return Resolution(entity, partition.name, resource, generation, partition.generation)
 
     def entities_of(self, partition: str) -> Iterator[str]:
         """Yield the entities of a partition."""
