@@ -47,6 +47,7 @@ from relevo.router.core.states import JOB
 from relevo.router.events import TYPES, ChannelData, ErrorData, QueueData, SelectorData
 from relevo.router.wire.envelopes import NAMES
 from relevo.settings import PREFIX, Settings
+from relevo.webhooks import events as webhook_events
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -339,6 +340,10 @@ PLACES: Final[dict[str, Callable[[], str]]] = {
         name: functools.partial(part_table, name)
         for name in (*job_tables.TABLES, *message_tables.TABLES)
     },
+    "webhook events": lambda: table(
+        ["event", "written when"],
+        [[f"`{one.name}`", one.sentence] for one in webhook_events.TYPES],
+    ),
     "job event data": lambda: table(EVENT_HEADINGS, inspect_fields(job_events.JobData)),
     "router events": event_table,
     "router event details": event_details,

@@ -53,6 +53,8 @@ from relevo.pipeline.service import Pipeline, PipelinePart
 from relevo.router.service import Router, RouterPart
 from relevo.store import Store
 from relevo.store.service import StorePart
+from relevo.webhooks.host import WebhooksPart
+from relevo.webhooks.service import Webhooks
 from relevo.workflows.app_methods import WorkflowMethods
 
 if TYPE_CHECKING:
@@ -131,6 +133,9 @@ class App(
             *message_events.CATALOGUE,
             *actor_events.CATALOGUE,
             *governance_events.CATALOGUE,
+        )
+        self.webhooks = self.parts.add(
+            WebhooksPart(Webhooks(self.events, settings, self.vault), self.events, self.metrics)
         )
         self._bulk: Bulk | None = None
         self._connected = False

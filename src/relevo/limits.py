@@ -133,6 +133,36 @@ OUTBOUND_CONNECTIONS_MAX: Final = 100
 OUTBOUND_CONNECTIONS_PER_HOST_MAX: Final = 20
 OUTBOUND_TOKENS_MAX: Final = 1_000
 
+# Webhooks
+WEBHOOKS_MAX: Final = 200
+WEBHOOK_NAME_LENGTH_MAX: Final = 64
+WEBHOOK_TYPES_MAX: Final = 50
+WEBHOOK_SECRETS_MAX: Final = 5
+"""Secrets that sign at once, while one replaces another."""
+WEBHOOK_SECRET_BYTES_MIN: Final = 24
+WEBHOOK_SECRET_BYTES_MAX: Final = 64
+WEBHOOK_OVERLAP_SECONDS_DEFAULT: Final = 24 * 3_600.0
+"""How long a replaced secret signs beside the new one."""
+WEBHOOK_OVERLAP_SECONDS_MAX: Final = 30 * 24 * 3_600.0
+WEBHOOK_ATTEMPTS_MAX: Final = 20
+WEBHOOK_WAIT_SECONDS_MAX: Final = 24 * 3_600.0
+"""The longest wait between two attempts, also if the receiver asks for more."""
+WEBHOOK_SECONDS_MAX: Final = 15.0
+"""How long a receiver may take to answer."""
+WEBHOOK_CONCURRENCY: Final = 4
+"""Requests to one receiver at a time; those of one subject follow each other."""
+WEBHOOK_BATCH_MAX: Final = 100
+"""Events that a sender takes from the database at once."""
+WEBHOOK_PENDING_MAX: Final = 100_000
+"""Waiting and dead events of a webhook; with more it is disabled."""
+WEBHOOK_FAILING_SECONDS_MAX: Final = 5 * 24 * 3_600.0
+"""After so long without a success a webhook is disabled."""
+WEBHOOK_VALIDATION_SECONDS_MAX: Final = 600.0
+WEBHOOK_DELIVERED_SECONDS: Final = 24 * 3_600.0
+"""How long a delivered event is kept, to be looked at and sent again."""
+WEBHOOK_DEAD_SECONDS: Final = 30 * 24 * 3_600.0
+WEBHOOK_REASON_LENGTH_MAX: Final = 200
+
 # Leases
 LEASES_PER_UNIT_MAX: Final = 100_000
 LEASE_POSITION_BYTES_MAX: Final = 64 * KIB

@@ -54,6 +54,10 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
         "sequence_number", "message_id", "state", "priority_class", "priority", "body",
         "properties", "lock_token", "enqueued_at", "delivery_count",
     ),
+    "Webhook": ("name", "state", "url", "types", "waiting", "dead", "failing_since", "last_error"),
+    "Delivery": (
+        "id", "type", "subject", "state", "attempts", "status", "error", "due", "at",
+    ),
     "ListedActor": ("id", "host", "revision", "updated_at", "quarantined_at"),
     "ReminderView": ("name", "due", "method", "every", "recurrence", "attempt", "error"),
     "ActorLetter": ("id", "kind", "actor", "method", "name", "attempt", "dead_at", "error"),

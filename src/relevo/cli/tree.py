@@ -50,6 +50,12 @@ SECTIONS: Final[dict[str, dict[str, CommandNoun]]] = {
         "mcp": CommandNoun("Serve an AI agent: offers, jobs, explanations as its tools."),
         "completion": CommandNoun("Print the completion script of a shell."),
     },
+    "Events out": {
+        "webhook": CommandNoun(
+            "Webhooks: create, list, pause, rotate, replay.",
+            ("relevo.webhooks.http.webhooks", "relevo.webhooks.http.deliveries"),
+        ),
+    },
     "Jobs": {
         "job": CommandNoun("System jobs: submit, list, explain, cancel.",
                            ("relevo.jobs.http.jobs", "relevo.jobs.http.views")),

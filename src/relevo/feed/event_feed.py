@@ -41,16 +41,20 @@ class EventFeed(EventLog, UnitHandles):
             raise InvalidValue(f"a processor of events cannot set {', '.join(sorted(unfit))}")
 
         def decorate(handler: Callable[..., Any]) -> Processor:
-            processor = Processor(
-                LOG_NAME, name, _of_changes(handler), mode="events", model=Recorded, **options
-            )
-            return self._feeds.add(processor, self)
+            return self._feeds.add(processor_of(name, handler, **options), self)
 
         return decorate
 
     async def describe(self) -> LogState:
         """Return the state of the log, which always exists."""
         return await self.state()
+
+
+def processor_of(
+    name: str, handler: Callable[..., Any], **options: Unpack[EventProcessorOptions]
+) -> Processor:
+    """Return a processor of events that nobody serves yet, for parts that serve it when needed."""
+    return Processor(LOG_NAME, name, _of_changes(handler), mode="events", model=Recorded, **options)
 
 
 def _of_changes(handler: Callable[..., Any]) -> Callable[..., Any]:

@@ -30,6 +30,7 @@ from relevo.router.http import insight, offers, policies, workers
 from relevo.router.http import jobs as router_jobs
 from relevo.router.http import surface as routing
 from relevo.store.http import bulk, containers, items
+from relevo.webhooks.http import deliveries, webhooks
 
 if TYPE_CHECKING:
     from relevo.http.access.authenticator import Principal
@@ -68,6 +69,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *pools.operation, *rate_limits.operation, *resolvers.operation,
     *bulk_deletes.operation, *metadata.operation, *rows.operation, *dataverse_changes.operation,
     *bulk_actions.operation, *messages.operation,
+    *webhooks.operation, *deliveries.operation,
 )  # fmt: skip
 
 _BY_NAME: Final = {operation.name: operation for operation in OPERATIONS}

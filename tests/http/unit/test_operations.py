@@ -20,7 +20,7 @@ VIEWER = {
     "actors:read", "containers:read", "feeds:read", "governance:read", "health:read",
     "history:read",
     "hosts:read", "jobs:read", "leases:read", "metrics:read", "queues:read", "router:read",
-    "workers:read",
+    "webhooks:read", "workers:read",
 }  # fmt: skip
 MAY = {
     "admin": set(roles.PERMISSIONS),
@@ -29,6 +29,7 @@ MAY = {
     | {
         "actors:manage", "feeds:manage", "governance:manage", "hosts:drain", "jobs:delete",
         "jobs:write", "leases:move", "leases:pause", "queues:manage",
+        "webhooks:manage",
     },
     "producer": {"actors:call", "governance:use", "items:write", "jobs:submit", "messages:send"},
     "reader": {"jobs:read", "router:read", "workers:read"},
@@ -54,9 +55,11 @@ def test_every_operation_is_complete() -> None:
         assert operation(each.name) is each
 
 
-def test_only_probes_and_the_description_are_public() -> None:
+def test_only_probes_the_description_and_confirmations_are_public() -> None:
     public = {each.path for each in OPERATIONS if each.permission == PUBLIC}
-    assert public == {"/livez", "/readyz", "/openapi.json"}
+    # Receivers in Event Grid's form confirm a webhook by the secret code in its validation event.
+    confirmation = "/v1/webhooks/{name}:validate"
+    assert public == {"/livez", "/readyz", "/openapi.json", confirmation}
 
 
 def test_every_permission_is_needed_by_an_operation() -> None:

@@ -60,6 +60,8 @@ PERMISSIONS: Final = {
     "router:manage": "make, change and delete the router's policies and queues",
     "router:read": "see the router's policies, queues, jobs and events",
     "router:work": "bring jobs to the router and look after its workers",
+    "webhooks:manage": "make, change and remove webhooks, send their dead letters again",
+    "webhooks:read": "see webhooks and what is sent to them, without secrets and data",
     "workers:read": "see the router's workers and what they are offered",
 }
 
@@ -84,8 +86,8 @@ ROLES: Final = {
     ),
     "operator": Role(
         "see everything but keys, items, messages, payloads and the state of actors, run hosts,"
-        " leases, feeds, queues, actors, pools, limits, resolvers and"
-        " system jobs",
+        " leases, feeds, queues, actors, pools, limits, resolvers, webhooks"
+        " and system jobs",
         (
             *_VIEW,
             "actors:manage",
@@ -96,6 +98,7 @@ ROLES: Final = {
             "jobs:delete",
             "leases:*",
             "queues:*",
+            "webhooks:manage",
         ),
         _PRIVATE,
     ),

@@ -207,7 +207,7 @@ class FilterBuilder(TreeBuilder):
     def property(self, syntax: Tree[Token]) -> tuple[Member, SystemProperty | None]:
         """Return the node of a property, and which one it is if it belongs to the system."""
         *scopes, token = cast(list[Token], syntax.children)
-        name = _unquoted(token)
+        name = unquoted(token)
         if not name:
             raise at(*place(token), "the name is empty. Write the name of a property.")
         if scopes and scopes[0].lower() not in (SYSTEM.name, USER.name):
@@ -347,7 +347,8 @@ def _is_number(node: Expression) -> TypeGuard[Constant]:
     return isinstance(node, Constant) and type(node.value) in (int, float)
 
 
-def _unquoted(token: Token) -> str:
+def unquoted(token: Token) -> str:
+    """Return the name that a token stands for, without its brackets or quotes."""
     text = str(token)
     if text.startswith("["):
         return text[1:-1].replace("]]", "]")

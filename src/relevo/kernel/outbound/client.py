@@ -55,12 +55,16 @@ class Client:
         allowed: Allowed,
         *,
         seconds: float = limits.OUTBOUND_SECONDS_MAX,
+        attempts: int = limits.OUTBOUND_ATTEMPTS_MAX,
+        connections: int = limits.OUTBOUND_CONNECTIONS_MAX,
         resolver: AbstractResolver | None = None,
         trust: ssl.SSLContext | None = None,
     ) -> None:
         """Build it; `resolver` replaces the system's, `trust` the system's certificates."""
         self._allowed = allowed
         self._seconds = seconds
+        self._attempts = attempts
+        self._connections = connections
         self._resolver = resolver
         self._trust = trust
         self._session: aiohttp.ClientSession | None = None
@@ -79,7 +83,7 @@ class Client:
                 resolver=checked,
                 use_dns_cache=False,
                 ssl=self._trust or True,
-                limit=limits.OUTBOUND_CONNECTIONS_MAX,
+                limit=self._connections,
                 limit_per_host=limits.OUTBOUND_CONNECTIONS_PER_HOST_MAX,
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -108,8 +112,9 @@ class Client:
     ) -> OutboundAnswer:
         """Send a POST and return the answer, whatever its status.
 
-        It is sent once more when the connection fails or the answer is 502, 503 or 504, so the
-        other side may see it twice. Both attempts share one deadline. `secret` says that body or
+        It is sent once more when the connection fails or the answer is 502, 503 or 504, unless the
+        client makes one attempt only; so the other side may see it twice. Attempts share one
+        deadline. `secret` says that body or
         headers hold one: then it goes by https, or to an address that the operator has opened.
         Raises `OutboundRefused` if the address may not be called, `OutboundFailed` if there is no
         whole answer.
@@ -125,35 +130,17 @@ class Client:
         *,
         secret: bool = False,
     ) -> OutboundAnswer:
-        target = self._checked(url, secret=secret)
+        target = checked(url, self._allowed, secret=secret)
         _check_headers(headers, target)
         session = self._plain if secret and target.scheme == "http" else self._session
         assert session is not None, "use the client as `async with`"
         try:
             async with asyncio.timeout(self._seconds):
-                return await _attempts(session, method, target, body, headers)
+                return await _attempts(session, method, target, body, headers, self._attempts)
         except TimeoutError:
             raise OutboundFailed(
                 f"{_shown(target)} did not answer within {self._seconds:g} s"
             ) from None
-
-    def _checked(self, text: str, *, secret: bool) -> URL:
-        url = parsed(text)
-        assert url.raw_host is not None
-        try:
-            address = literal(url.raw_host)
-        except ValueError as error:
-            raise OutboundRefused(f"{_shown(url)} is not called: {error}") from None
-        if address is None:
-            return url
-        if not self._allowed.permits(url.raw_host, address):
-            raise OutboundRefused(
-                f"{_shown(url)} is not called: the address is not one of the internet; {_HINT}"
-            )
-        plain = secret and url.scheme == "http"
-        if plain and not self._allowed.permits_plain(url.raw_host, address):
-            raise _unencrypted(_shown(url))
-        return url
 
 
 class _Checked(AbstractResolver):
@@ -191,6 +178,7 @@ async def _attempts(
     url: URL,
     body: bytes | None,
     headers: Mapping[str, str],
+    attempts: int,
 ) -> OutboundAnswer:
     async def once() -> OutboundAnswer:
         async with session.request(
@@ -200,7 +188,7 @@ async def _attempts(
                 response.status, response.headers.copy(), await _read(response, url)
             )
 
-    for _ in range(limits.OUTBOUND_ATTEMPTS_MAX - 1):
+    for _ in range(attempts - 1):
         try:
             answer = await once()
         except aiohttp.ClientError as error:
@@ -237,6 +225,29 @@ def parsed(text: str) -> URL:
         raise OutboundRefused(
             f"the URL of {_shown(url)} holds a user or password; use the fields for credentials"
         )
+    return url
+
+
+def checked(text: str, allowed: Allowed, *, secret: bool) -> URL:
+    """Return a URL that may be called, as far as that can be told without resolving its name.
+
+    Raises `OutboundRefused` for any other.
+    """
+    url = parsed(text)
+    assert url.raw_host is not None
+    try:
+        address = literal(url.raw_host)
+    except ValueError as error:
+        raise OutboundRefused(f"{_shown(url)} is not called: {error}") from None
+    if address is None:
+        return url
+    if not allowed.permits(url.raw_host, address):
+        raise OutboundRefused(
+            f"{_shown(url)} is not called: the address is not one of the internet; {_HINT}"
+        )
+    plain = secret and url.scheme == "http"
+    if plain and not allowed.permits_plain(url.raw_host, address):
+        raise _unencrypted(_shown(url))
     return url
 
 

@@ -233,6 +233,12 @@ class Metrics:
         self.group_statements = self._counter(
             "group_statements", "Statements that carried the groups.", "group"
         )
+        self.webhook_deliveries = self._counter(
+            "webhook_deliveries",
+            "Attempts to send an event to a webhook: `delivered`, `failed`, `gone` (410), or `dead`"
+            " for the last one.",
+            "outcome",
+        )
         self.loop_restarts = self._counter(
             "loop_restarts", "Background loops that failed and were restarted.", "loop"
         )

@@ -1,0 +1,1 @@
+"""What decides in webhooks: filters, envelopes, signatures, retries. Pure."""
