@@ -350,11 +350,11 @@ class App(
                 f"another process registered as {self.leases.name!r}; give each its own name"
             )
 
-    def run(self) -> None:
+    def run(self, *, name: str | None = None) -> None:
         """Serve until a signal; for worker processes."""
 
         async def serve() -> None:
-            async with self.host():
+            async with self.host(name=name):
                 await self.until_signal()
 
         serving.run(serve())

@@ -9,6 +9,7 @@ would run them. What a snippet is follows from the words after its three backtic
     sh runnable             commands; a shell snippet without the word is not run
     sh runnable terminal    one command that goes on running while the reader works elsewhere
     sql runnable            statements for the page's database, as psql or a driver would send them
+    python from=PATH        an excerpt of a file that other tests run, word for word
     text output             what the snippet before it has written to standard output
 
 A comment `<!-- until: command -->` waits until the command succeeds: a reader would look again.
@@ -94,6 +95,12 @@ class Snippet(Struct, frozen=True):
         named = [mark.removeprefix("file=") for mark in self.marks if mark.startswith("file=")]
         return named[0] if named else None
 
+    @property
+    def excerpt_of(self) -> str | None:
+        """The file in the repository that contains it."""
+        named = [mark.removeprefix("from=") for mark in self.marks if mark.startswith("from=")]
+        return named[0] if named else None
+
 
 def read(page: Path) -> list[Snippet]:
     found: list[Snippet] = []
@@ -121,6 +128,8 @@ def commands(snippet: Snippet) -> str | None:
     match snippet.language:
         case "until":
             return f"wait_until {shlex.quote(text)}"
+        case "python" if snippet.excerpt_of is not None:
+            return None
         case "python" if snippet.file is None:
             return f"python - <<'END OF SNIPPET'\n{text}END OF SNIPPET\n"
         case "python" if str(snippet.file).startswith("test_"):
@@ -246,7 +255,9 @@ def test_every_snippet_is_of_a_known_kind_and_every_program_is_run(page: Path) -
     for snippet in snippets:
         where = f"{page.name}:{snippet.line}"
         assert snippet.language in LANGUAGES | {"until"}, f"{where}: {snippet.language}"
-        if snippet.language == "python" and commands(snippet) is None:
+        if snippet.excerpt_of is not None:
+            assert snippet.text in (ROOT / snippet.excerpt_of).read_text("utf-8"), where
+        elif snippet.language == "python" and commands(snippet) is None:
             module = Path(snippet.file or "").stem
             served = f" {module}:" in shell  # as in `relevo up module:app`
             used = served or f"{module}.py" in shell or re.search(rf"\b{module}\b", programs)
