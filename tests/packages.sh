@@ -1,11 +1,11 @@
 #!/bin/sh
-# Installs the Debian packages that some tests use: a current PostgreSQL and PgBouncer.
+# Installs the Debian packages that some tests use: a current PostgreSQL, PgBouncer and Chromium.
 # Where that is not possible the tests that need them are skipped, and say so.
 set -u
-packages="postgresql pgbouncer"
+packages="postgresql pgbouncer chromium"
 missing() { for name in $packages; do dpkg -s "$name" >/dev/null 2>&1 || echo "$name"; done; }
 if ! command -v apt-get >/dev/null 2>&1; then
-  echo "skipped: tests on Debian's PostgreSQL and PgBouncer, since this is no Debian"
+  echo "skipped: tests on Debian's PostgreSQL, PgBouncer and Chromium, since this is no Debian"
 elif [ -z "$(missing)" ] && [ -z "${CI:-}" ]; then
   :
 elif [ "$(id -u)" != 0 ]; then

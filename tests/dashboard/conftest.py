@@ -76,6 +76,14 @@ class Desk:
         self.base = base
         self.keys = keys
 
+    async def submitted(self, handler: str, **options: Any) -> str:
+        return str((await self.app.jobs.submit(handler, **options)).id)
+
+    async def ended(self, handler: str, **options: Any) -> str:
+        job = await self.app.jobs.submit(handler, **options)
+        await self.app.jobs.end_of(job.id, 20.0)
+        return str(job.id)
+
     @asynccontextmanager
     async def browser(self, role: str | None = None) -> AsyncIterator[Browser]:
         browser = Browser(self.base)

@@ -16,12 +16,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 
-async def failed_job(desk: Desk) -> str:
-    job = await desk.app.jobs.submit("bad", name=HOSTILE)
-    await desk.app.jobs.end_of(job.id, 20.0)
-    return str(job.id)
-
-
 async def status_of(desk: Desk, job: str) -> str:
     found = await desk.app.jobs.query().where(id=job).first()
     assert found is not None
@@ -60,7 +54,7 @@ async def test_a_session_ends_with_its_key_and_at_the_sign_out(desk: Desk) -> No
 
 
 async def test_a_viewer_cannot_act_even_with_forms_made_by_hand(desk: Desk) -> None:
-    job = await failed_job(desk)
+    job = await desk.ended("bad", name=HOSTILE)
     async with desk.browser("viewer") as browser:
         page = await browser.get("/jobs")
         assert "jobs.retry" not in page.text
@@ -74,7 +68,7 @@ async def test_a_viewer_cannot_act_even_with_forms_made_by_hand(desk: Desk) -> N
 async def test_an_operator_acts_with_the_token_of_the_session_from_the_same_site(
     desk: Desk,
 ) -> None:
-    job = await failed_job(desk)
+    job = await desk.ended("bad", name=HOSTILE)
     async with desk.browser("operator") as browser:
         page = await browser.get("/jobs")
         sent: dict[str, Any] = {"do": f"jobs.delete {job}", "next": "/jobs"}
@@ -95,7 +89,7 @@ async def test_an_operator_acts_with_the_token_of_the_session_from_the_same_site
 
 
 async def test_stored_text_shows_as_text(desk: Desk) -> None:
-    await failed_job(desk)
+    await desk.ended("bad", name=HOSTILE)
     async with desk.browser("viewer") as browser:
         page = await browser.get("/jobs")
     assert "<script>alert" not in page.text
@@ -162,7 +156,7 @@ async def test_the_parts_of_an_open_page_that_change_are_sent(desk: Desk) -> Non
     async with desk.browser("viewer") as browser:
         headers = {"Accept": "text/event-stream"}
         async with browser.session.get(browser.base + "/jobs", headers=headers) as stream:
-            job = await failed_job(desk)
+            job = await desk.ended("bad", name=HOSTILE)
             async for line in stream.content:
                 if line.startswith(b"data:") and job.encode() in line:
                     break

@@ -16,7 +16,7 @@
 3. Write `templates/<area>/<name>.html`, which extends `layout.html`. A block named `live_<x>` is
    sent again while the page is open, into the element with `id="live_<x>"`. Such a block may not
    use `csrf`: forms stand outside of it, and its buttons name them (`form="act"`). Macros are in
-   `ui` (tables, badges, times, bars, empty pages).
+   `ui` (badges, times, bars, charts, empty pages); macros of one page stand inside its block.
 4. Texts: `{{ t("hosts.title") }}`, in `catalogue/en.toml` and `catalogue/es.toml`; a test compares
    their keys. `<name>.title` is the page's name in the navigation.
 5. A button that does something is an `Action(operation="hosts.drain", key="name")` in `ACTIONS` of

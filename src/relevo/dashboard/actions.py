@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct
 
 from relevo import limits
 from relevo.dashboard import rendering
 from relevo.dashboard.page import command_of
-from relevo.dashboard.requests import NOTICE, html, local_target, redirect
+from relevo.dashboard.requests import NOTICE, fields_of, html, local_target, redirect
 from relevo.dashboard.sessions import cookie
 from relevo.dashboard.snippets import snippets
-from relevo.errors import InvalidValue, RelevoError
+from relevo.errors import InvalidJson, InvalidValue, RelevoError
 from relevo.http.access.authenticator import authorise, call
 from relevo.http.answers import detail
 from relevo.http.operations import operation
@@ -25,7 +30,15 @@ if TYPE_CHECKING:
     from relevo.http.answers import Answer
     from relevo.http.services import Services
 
-_OWN: tuple[str, ...] = ("csrf", "do", "next", "selected", "confirmed")
+AT_ONCE: Final = 50
+"""Calls under way at the same time; concurrent ones share a transaction."""
+_OWN: Final = ("csrf", "do", "next", "selected", "confirmed", "matching", "typed")
+
+
+class _Outcome(Struct):
+    done: int = 0
+    refused: list[str] = []
+    last: Any = None
 
 
 async def act(
@@ -37,44 +50,114 @@ async def act(
 ) -> Answer:
     """Run the action of a form and come back with what has become of it.
 
-    `do` names the operation, or operation and thing as `jobs.retry 0192…`; `selected` the things.
-    All other fields are fields of the operation.
+    `do` names the operation, or operation and thing as `jobs.retry 0192…`; `selected` the things,
+    or `matching` a query that finds them, whose number has to be `typed`. All other fields are
+    fields of the operation: as text, `json.<name>` as JSON, `in.<name>` as seconds from now.
     """
     assert request.principal is not None
     name, _, thing = form.get("do", [""])[0].partition(" ")
     action = actions.get(name)
     if action is None:
         raise InvalidValue(f"{name!r} is no action of the dashboard")
-    things = [thing] if thing else form.get("selected", [])
-    back = local_target(request.prefix, form.get("next", ["/"])[0])
-    if not things:
-        return _back(request, back, request.language("actions.nothing_selected"))
-    if len(things) > limits.SELECTED_MAX:
-        raise InvalidValue(f"select at most {limits.SELECTED_MAX}, not {len(things)}")
     authorise(request.principal, operation(name))
-    fields = {key: values[0] for key, values in form.items() if key not in _OWN}
-    calls = [command_of(operation(name), {**fields, action.key: each}) for each in things]
-    if action.confirm and "confirmed" not in form:
+    back = local_target(request.prefix, form.get("next", ["/"])[0])
+    if "matching" in form:
+        things = await matching_ids(services, request, form["matching"][0], action)
+        if form.get("typed", [""])[0] != str(len(things)):
+            text = request.language("actions.typed_wrong", count=len(things))
+            return _back(request, back, text)
+    else:
+        things = [thing] if thing else form.get("selected", [])
+        if action.key and not things:
+            return _back(request, back, request.language("actions.nothing_selected"))
+        if len(things) > limits.SELECTED_MAX:
+            raise InvalidValue(f"select at most {limits.SELECTED_MAX}, not {len(things)}")
+    fields = await _fields(services, form)
+    calls = [
+        command_of(operation(name), {**fields, **({action.key: each} if action.key else {})})
+        for each in (things if action.key else [""])
+    ]
+    if action.confirm and "confirmed" not in form and "matching" not in form:
         return _preview(request, action, form, calls, things, known)
-    return _back(request, back, await _run_all(services, request, action, calls))
+    outcome = await _run_all(services, request, calls)
+    if action.then and outcome.last is not None and not outcome.refused:
+        found = msgspec.to_builtins(outcome.last)
+        back = request.prefix + action.then.format_map(found)
+    return _back(request, back, _said(request, action, outcome))
 
 
-async def _run_all(
-    services: Services, request: DashboardRequest, action: Action, calls: list[Call]
-) -> str:
+async def matching_ids(
+    services: Services, request: DashboardRequest, query: str, action: Action
+) -> list[str]:
+    """Return the ids of all that a page's query finds, at most `MATCHING_MAX`."""
     assert request.principal is not None
-    done, refused = 0, list[str]()
-    for each in calls:
+    assert action.among is not None, action.operation
+    wanted = fields_of(query.encode("ascii", "replace"))
+    listed = operation(action.among)
+    known = {field.encode_name for field in msgspec.structs.fields(listed.request)}
+    fields: dict[str, Any] = {
+        name: values if name == "status" else values[0]
+        for name, values in wanted.items()
+        if name in known and name not in ("cursor", "limit")
+    }
+    ids: list[str] = []
+    cursor = None
+    while len(ids) < limits.MATCHING_MAX:
+        made = command_of(listed, {**fields, "cursor": cursor, "limit": limits.PAGE_ROWS_MAX})
+        page = await call(listed, services, request.principal, made.command)
+        ids += [str(each.id) for each in page.items]
+        cursor = page.next
+        if cursor is None:
+            break
+    return ids[: limits.MATCHING_MAX]
+
+
+async def _fields(services: Services, form: Fields) -> dict[str, Any]:
+    """Return the fields of the operation that a form brings."""
+    found: dict[str, Any] = {}
+    for name, values in form.items():
+        if name in _OWN or not values[0].strip():
+            continue
+        kind, _, field = name.rpartition(".")
+        match kind:
+            case "json":
+                try:
+                    found[field] = msgspec.json.decode(values[0])
+                except (msgspec.DecodeError, RecursionError) as error:
+                    raise InvalidJson(f"{field} is not JSON: {error}") from None
+            case "in":
+                if not values[0].isdigit() or len(values[0]) > 9:
+                    raise InvalidValue(f"{values[0][:20]!r} is not a number of seconds")
+                found[field] = await services.app.now() + timedelta(seconds=int(values[0]))
+            case _:
+                found[field] = values[0]
+    return found
+
+
+async def _run_all(services: Services, request: DashboardRequest, calls: list[Call]) -> _Outcome:
+    principal = request.principal
+    assert principal is not None
+    outcome = _Outcome()
+
+    async def run(each: Call) -> None:
         try:
-            await call(each.operation, services, request.principal, each.command)
-            done += 1
+            outcome.last = await call(each.operation, services, principal, each.command)
+            outcome.done += 1
         except RelevoError as error:
-            refused.append(detail(error))
+            outcome.refused.append(detail(error))
+
+    for at in range(0, len(calls), AT_ONCE):
+        await asyncio.gather(*(run(each) for each in calls[at : at + AT_ONCE]))
+    return outcome
+
+
+def _said(request: DashboardRequest, action: Action, outcome: _Outcome) -> str:
     text = request.language
     label = text(f"actions.{action.operation}")
-    said = text("actions.done", action=label, count=done)
-    if refused:
-        said += " " + text("actions.refused", count=len(refused), reason=refused[0])
+    said = text("actions.done", action=label, count=outcome.done)
+    if outcome.refused:
+        refused = text("actions.refused", count=len(outcome.refused), reason=outcome.refused[0])
+        said += f" {refused}"
     return said
 
 

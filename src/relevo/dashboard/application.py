@@ -241,6 +241,8 @@ class Dashboard:
             events = self._samplers.follow(_frozen(key), render)
             return Answer(200, streaming.HEADERS, b"", streaming.chunks(Stream(events)))
         data = await page.load(visit)
+        if isinstance(data, Answer):
+            return data
         variables = _page_variables(visit, request) | data
         notice = cookies_of(request.head).get(NOTICE)
         if notice is None:
@@ -259,6 +261,7 @@ async def _live(visit: Visit, request: DashboardRequest) -> Rendered:
     visit.calls.clear()
     with uses.used_for("queries"):
         data = await visit.page.load(visit)
+    assert not isinstance(data, Answer), "live pages have no files"
     variables = _page_variables(visit, request) | data
     variables["csrf"] = ""  # parts are shared by sessions
     parts = rendering.live_parts(_template(visit.page), variables)

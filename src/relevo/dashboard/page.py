@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from relevo.errors import Forbidden, RelevoError
 from relevo.http.access.authenticator import authorise, call
+from relevo.http.answers import Answer
 from relevo.http.operations import operation
 from relevo.kernel.decoding import converted, refuse_unstorable
 from relevo.kernel.operation import Operation
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from relevo.http.services import Services
 
 _PARAMETER: Final = re.compile(r"\{(\w+)\}")
-Loader = Callable[["Visit"], Awaitable[dict[str, Any]]]
-"""Returns the variables of a page's template."""
+Loader = Callable[["Visit"], Awaitable[dict[str, Any] | Answer]]
+"""Returns the variables of a page's template, or a whole answer, such as a file."""
 
 
 class Page(Struct, frozen=True, kw_only=True):
@@ -60,7 +61,11 @@ class Action(Struct, frozen=True, kw_only=True):
 
     operation: str
     key: str = "id"
-    """The field that names the thing."""
+    """The field that names the thing; empty for an operation on nothing that is there."""
+    then: str = ""
+    """The path to go to afterwards, with fields of the response; else back."""
+    among: str | None = None
+    """The operation that lists the things, if it can be run on all that match a query."""
     confirm: bool = False
     """Whether a page with a preview comes before."""
     danger: bool = False

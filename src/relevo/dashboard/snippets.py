@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from relevo.http.request import request_of
-from relevo.kernel.command_words import singular, words_of
+from relevo.kernel.command_words import VIEWS, singular, words_of
 
 if TYPE_CHECKING:
     from relevo.dashboard.page import Call
@@ -36,6 +36,8 @@ def snippets(called: Call, base: str) -> Snippets:
 
 def _cli(operation: Operation, command: Any) -> str:
     words = ["relevo", *words_of(operation.name)]
+    if operation.name.startswith(VIEWS):
+        words.append(operation.name.removeprefix(VIEWS))
     options: list[str] = []
     for field in msgspec.structs.fields(operation.request):
         value = getattr(command, field.name)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from relevo.dashboard.pages import jobs, overview
+from relevo.dashboard.pages import job, jobs, overview
 
 if TYPE_CHECKING:
     from relevo.dashboard.page import Action, Page
 
-_MODULES: Final = (overview, jobs)
+_MODULES: Final = (overview, jobs, job)
 PAGES: Final[tuple[Page, ...]] = tuple(page for module in _MODULES for page in module.PAGES)
 ACTIONS: Final[dict[str, Action]] = {
     action.operation: action for module in _MODULES for action in module.ACTIONS

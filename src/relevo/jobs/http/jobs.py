@@ -18,10 +18,13 @@ from relevo.jobs.core.reasons import JobExplanation
 from relevo.jobs.core.uniqueness import Unique
 from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob, StaleJob
 from relevo.jobs.http.models import (
+    COUNT_MAX,
     ByJob,
     CancelJob,
     CommandJob,
+    CountJobs,
     JobPayload,
+    JobsCounted,
     JobSubmitted,
     JobUnblocked,
     JobView,
@@ -97,9 +100,19 @@ async def list_jobs(services: Services, principal: Principal, command: ListJobs)
     """List jobs, filtered by their fields and status."""
     who = await requester_of(services, principal)
     query = _narrowed(services.app.jobs.query(who.caller), command)
+    newest = command.order == "newest"
+    query = query.order_by(*(("-createdon", "-sequence") if newest else ("createdon", "sequence")))
     found = await jobs_found(query, command, payload=False)
     views = await views_of(services, principal, found.jobs)
     return page_of(services, found, views)
+
+
+@operation("jobs.count", "GET /v1/jobs/count", "jobs:read", errors=(InvalidQuery, QueryTooCostly))
+async def count_jobs(services: Services, principal: Principal, command: CountJobs) -> JobsCounted:
+    """Count the jobs that a list would have, up to 5,000."""
+    who = await requester_of(services, principal)
+    found = await _narrowed(services.app.jobs.query(who.caller), command).count()
+    return JobsCounted(jobs=min(found, COUNT_MAX), more=found > COUNT_MAX)
 
 
 async def jobs_found(
@@ -130,15 +143,13 @@ class _Place(msgspec.Struct, frozen=True, array_like=True):
     id: UUID
 
 
-def _narrowed(query: JobQuery, command: ListJobs) -> JobQuery:
+def _narrowed(query: JobQuery, command: CountJobs) -> JobQuery:
     wanted = {name: getattr(command, name) for name in _EQUAL}
     query = query.where(**{name: one for name, one in wanted.items() if one not in (None, ())})
     query = query.created(after=command.created_after, before=command.created_before)
     if command.filter is not None:
         query = query.filter(command.filter)
-    if command.order == "newest":
-        return query.order_by("-createdon", "-sequence")
-    return query.order_by("createdon", "sequence")
+    return query
 
 
 async def views_of(services: Services, principal: Principal, jobs: list[Job]) -> list[JobView]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 WAIT_SECONDS_MAX: Final = 30.0
+COUNT_MAX: Final = 5_000
 State = Literal["ready", "suspended", "locked", "completed"]
 Status = Literal[
     "waiting_for_resources",
@@ -151,8 +152,8 @@ class JobSubmitted(Struct, frozen=True):
     """That no host has ever registered its handler, with similar names."""
 
 
-class ListJobs(Struct, frozen=True, kw_only=True):
-    """Which jobs, and which page of them."""
+class CountJobs(Struct, frozen=True, kw_only=True):
+    """Which jobs."""
 
     state: Annotated[
         tuple[State, ...], Meta(max_length=4, description="Only in these states.")
@@ -178,11 +179,24 @@ class ListJobs(Struct, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+
+
+class ListJobs(CountJobs, frozen=True, kw_only=True):
+    """Which jobs, and which page of them."""
+
     order: Annotated[
         Literal["newest", "oldest"], Meta(description="By the time of their submit.")
     ] = "newest"
     cursor: Cursor | None = None
     limit: Limit = limits.PAGE_ROWS_DEFAULT
+
+
+class JobsCounted(Struct, frozen=True):
+    """How many jobs match."""
+
+    jobs: int
+    more: bool
+    """Whether there are more than that."""
 
 
 class ByJob(Struct, frozen=True, kw_only=True):
