@@ -15,6 +15,7 @@ from relevo.actors.app_methods import ActorMethods
 from relevo.actors.host import ActorsPart
 from relevo.actors.operating import events as actor_events
 from relevo.actors.service import Actors
+from relevo.audit.service import Audit, AuditPart
 from relevo.dataverse.bulk.service import Bulk, BulkPart
 from relevo.dataverse.users.service import Users
 from relevo.errors import Conflict, HostSuperseded, NotFound, RelevoError, SchemaError
@@ -134,6 +135,7 @@ class App(
             *actor_events.CATALOGUE,
             *governance_events.CATALOGUE,
         )
+        self.audit = self.parts.add(AuditPart(Audit(self.events)))
         self.webhooks = self.parts.add(
             WebhooksPart(Webhooks(self.events, settings, self.vault), self.events, self.metrics)
         )

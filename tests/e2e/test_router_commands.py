@@ -246,7 +246,9 @@ async def test_an_answer_that_was_lost_is_asked_for_again(
             self._inner = inner
             self.lost: set[str] = set()
 
-        async def call(self, operation: Operation, values: Any) -> OperationReply:
+        async def call(
+            self, operation: Operation, values: Any, reason: str | None = None
+        ) -> OperationReply:
             reply = await self._inner.call(operation, values)
             name = operation.name
             if name not in self.lost and name not in ("router.offers.list", "router.workers.get"):

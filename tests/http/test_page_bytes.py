@@ -80,6 +80,7 @@ WHOLE = {
         ],
         "pages, which need a host that serves the kit: see tests/governance/http",
     ),
+    "history.read": "720 samples at most, of numbers",
     "resolvers.plan": "moves of partitions, of which a resolver has a bounded number",
     "messages.send_batch": "a receipt for each message that was sent",
     "topics.messages.send_batch": "a receipt for each message that was sent",
@@ -156,6 +157,9 @@ WALKS: dict[str, Walk] = {
     "actors.letters.list": Walk("/v1/actor-letters"),
     "actors.quarantine.list": Walk("/v1/actor-quarantine"),
     "actors.reminders.list": Walk("/v1/actors/till/s:0/reminders", ("name",)),
+    "audit.list": Walk("/v1/audit"),
+    "webhooks.list": Walk("/v1/webhooks", ("name",)),
+    "webhooks.deliveries.list": Walk("/v1/webhooks/hook0/deliveries"),
     "bulk_deletes.list": Walk("/v1/bulk-deletes"),
     "bulk_deletes.failures": Walk("/v1/bulk-deletes/{delete}/failures", ("row_id",)),
     "dataverse.rows.list": Walk("/api/data/v9.2/asyncoperations", ("asyncoperationid",)),
@@ -193,6 +197,7 @@ SHORT = {
     "users.disable": "a user's teams and rights",
     "users.enable": "a user's teams and rights",
     "bulk_deletes.get": "one bulk delete",
+    "jobs.explain": "one job and what it waits for",
     "letters.get": "one dead letter",
     "actors.letters.get": "one dead letter",
     "queues.get": "its properties and classes",
@@ -203,6 +208,9 @@ SHORT = {
     "consumers.resume": "its sources and hosts",
     "pools.get": "its settings and the first callers that wait",
     "resolvers.get": "its settings",
+    "webhooks.get": "its types, waits and secrets, which are few",
+    "webhooks.pause": "its types, waits and secrets, which are few",
+    "webhooks.resume": "its types, waits and secrets, which are few",
     "system.readyz": "the reasons of one host",
     "system.health": "the reasons of one host",
 }
@@ -230,6 +238,7 @@ async def full(open_site: Opens) -> AsyncIterator[tuple[Site, dict[str, str]]]:
         values = {**await _people(site), **await _jobs(site)}
         await _queues(site)
         await _actors(site)
+        await _webhooks(site)
         async with _feeds(site):
             await _router(site)
             await _hosts(site)  # at the end: leases would wait for hosts that are none
@@ -296,6 +305,21 @@ async def _actors(site: Site) -> None:
         " receiver, sender, method, digest, headers, body, error)"
         " select relevo.now(), 0, 1, 'continue', 'default', 'till/s:0', '', 'add', '', '{}',"
         " ''::bytea, $1 from generate_series(1, $2) as n",
+        LONG, ROWS,
+    )  # fmt: skip
+
+
+async def _webhooks(site: Site) -> None:
+    """Webhooks, and dead letters of one of them."""
+    app = site.services.app
+    for n in range(ROWS):
+        await app.webhooks.create(f"hook{n}", f"https://hooks.example/{LONG}")
+    await app.webhooks.pause("hook0")
+    await app.database.write(
+        "insert into relevo.webhook_delivery (webhook_id, event_id, stripe, lsn, at, type, schema,"
+        " subject, version, data, state)"
+        " select id, n, 0, n, relevo.now(), 'a.b', 1, $1, 1, '{}', 'dead'"
+        " from relevo.webhook, generate_series(1, $2) as n where name = 'hook0'",
         LONG, ROWS,
     )  # fmt: skip
 

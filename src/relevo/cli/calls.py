@@ -44,8 +44,13 @@ class OperationReply(Struct, frozen=True):
 class Calls(Protocol):
     """Calls operations."""
 
-    async def call(self, operation: Operation, values: Mapping[str, Any]) -> OperationReply:
-        """Call an operation with values under their API names; raises `RelevoError`."""
+    async def call(
+        self, operation: Operation, values: Mapping[str, Any], reason: str | None = None
+    ) -> OperationReply:
+        """Call an operation with values under their API names; raises `RelevoError`.
+
+        The reason is for the audit.
+        """
 
 
 def way_to(operation: Operation, session: Session) -> AbstractAsyncContextManager[Calls]:

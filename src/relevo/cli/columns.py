@@ -54,6 +54,7 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
         "sequence_number", "message_id", "state", "priority_class", "priority", "body",
         "properties", "lock_token", "enqueued_at", "delivery_count",
     ),
+    "AuditEntry": ("at", "by_name", "operation", "resource", "outcome", "reason", "by_id"),
     "Webhook": ("name", "state", "url", "types", "waiting", "dead", "failing_since", "last_error"),
     "Delivery": (
         "id", "type", "subject", "state", "attempts", "status", "error", "due", "at",

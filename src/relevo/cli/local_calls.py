@@ -35,11 +35,13 @@ class LocalCalls:
     def __init__(self, app: App) -> None:
         self._app = app
 
-    async def call(self, operation: Operation, values: Mapping[str, Any]) -> OperationReply:
+    async def call(
+        self, operation: Operation, values: Mapping[str, Any], reason: str | None = None
+    ) -> OperationReply:
         """Run an operation as the local administrator."""
         command = command_of(operation, values)
         async with self._services(operation, values) as services:
-            response = await call(operation, services, LOCAL_ADMIN, command)
+            response = await call(operation, services, LOCAL_ADMIN, command, reason=reason)
         return OperationReply(operation.status_of(response), encoded(response))
 
     @asynccontextmanager

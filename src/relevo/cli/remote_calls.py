@@ -61,12 +61,17 @@ class RemoteCalls:
         self._url = url
         self._session = session
 
-    async def call(self, operation: Operation, values: Mapping[str, Any]) -> OperationReply:
+    async def call(
+        self, operation: Operation, values: Mapping[str, Any], reason: str | None = None
+    ) -> OperationReply:
         """Send one request; an error in the answer is raised as its class."""
         command_of(operation, values)  # raises for invalid values before anything is sent
+        request = self._request(operation, values)
+        if reason is not None:
+            request["headers"]["Relevo-Reason"] = reason
         try:
             async with self._session.request(
-                operation.method, **self._request(operation, values), allow_redirects=False
+                operation.method, **request, allow_redirects=False
             ) as response:
                 reply = OperationReply(response.status, await response.read())
                 content_type = response.content_type

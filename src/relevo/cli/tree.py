@@ -38,6 +38,8 @@ SECTIONS: Final[dict[str, dict[str, CommandNoun]]] = {
         "host": CommandNoun("Hosts: list, drain.", ("relevo.http.v1",)),
         "lease": CommandNoun("Leases, the work only one host may do: list, move.",
                              ("relevo.http.v1",)),
+        "audit": CommandNoun("What operators and keys have changed: list.",
+                             ("relevo.audit.http.entries",)),
         "key": CommandNoun("Access keys: create, list, revoke.", ("relevo.http.v1",)),
         "history": CommandNoun("Figures of all parts over time.",
                                ("relevo.history.http.figures",)),

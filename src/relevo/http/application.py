@@ -30,6 +30,7 @@ from relevo.errors import (
     Unavailable,
 )
 from relevo.http import streaming
+from relevo.http.access.auditing import HEADER, reason_of
 from relevo.http.access.authenticator import (
     ANONYMOUS,
     AuthenticatedCaller,
@@ -216,7 +217,10 @@ class HttpApi:
         """Run the handler in a slot of its kind: long polls and streams have their own."""
         principal = caller.principal
         streams = operation.stream is not None and streaming.wanted(exchange.head)
-        handling = call(operation, self._services, principal, command, stream=streams)
+        reason = reason_of(exchange.head.values(HEADER))
+        handling = call(
+            operation, self._services, principal, command, stream=streams, reason=reason
+        )
         waits = operation.wait is not None and getattr(command, operation.wait) > 0
         if not streams and not waits:
             return await handling

@@ -13,6 +13,7 @@ import msgspec
 from relevo.actors.http import actors, calls, quarantine
 from relevo.actors.http import letters as actor_letters
 from relevo.actors.http import reminders as actor_reminders
+from relevo.audit.http import entries as audit
 from relevo.dataverse.http import bulk_actions, bulk_deletes, messages, metadata, rows, users
 from relevo.dataverse.http import changes as dataverse_changes
 from relevo.dataverse.http import surface as dataverse
@@ -69,7 +70,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *pools.operation, *rate_limits.operation, *resolvers.operation,
     *bulk_deletes.operation, *metadata.operation, *rows.operation, *dataverse_changes.operation,
     *bulk_actions.operation, *messages.operation,
-    *webhooks.operation, *deliveries.operation,
+    *webhooks.operation, *deliveries.operation, *audit.operation,
 )  # fmt: skip
 
 _BY_NAME: Final = {operation.name: operation for operation in OPERATIONS}

@@ -139,6 +139,8 @@ class Operation(Struct, frozen=True, kw_only=True):
     """Whether the handler keeps to the reach of a permission; others need the widest."""
     fixed: Mapping[str, Any] = {}
     """Fields whose values our own clients fill in without asking."""
+    audit: bool = True
+    """Whether calls are written into the audit, if the permission is one of an administrator."""
     in_overload: bool = False
     """Answered even when the host refuses work: probes, which would otherwise kill a busy host."""
 
@@ -204,6 +206,7 @@ class OperationOptions(TypedDict, total=False):
     checks_scopes: bool
     minds_reach: bool
     fixed: Mapping[str, Any]
+    audit: bool
     in_overload: bool
 
 

@@ -72,6 +72,8 @@ class OperationCommand(RelevoCommand):
             parameters.append(
                 click.Option(["yes", "--yes"], is_flag=True, help="Do not ask for confirmation.")
             )
+        if _takes_reason(operation):
+            parameters.append(click.Option(["reason", "--reason"], help="Why, for the audit."))
         return [*parameters, *self.shared_options(parameters, EVERYWHERE)]
 
 
@@ -94,6 +96,14 @@ def _is_final(operation: Operation) -> bool:
     )
 
 
+def _takes_reason(operation: Operation) -> bool:
+    """Whether a reason is asked for the audit; some operations have a reason of their own."""
+    from relevo.http.access.auditing import is_audited
+
+    names = {field.name for field in msgspec.structs.fields(operation.request)}
+    return is_audited(operation) and "reason" not in names
+
+
 def _is_paged(operation: Operation) -> bool:
     names = {field.name for field in msgspec.structs.fields(operation.request)}
     return {"cursor", "limit"} <= names
@@ -106,11 +116,13 @@ def _run(operation: Operation, session: Session, given: dict[str, Any]) -> int:
         note("nothing was done")
         return exits.REFUSED
 
+    reason = given.get("reason") if _takes_reason(operation) else None
+
     async def work() -> OperationReply:
         async with way_to(operation, session) as calls:
             if given.get("follow") or operation.name in _DOCUMENTS:
                 return await all_pages(calls, operation, values)
-            return await calls.call(operation, values)
+            return await calls.call(operation, values, reason)
 
     try:
         reply = asyncio.run(work())

@@ -170,7 +170,9 @@ class _FailurePosition(Struct, frozen=True, array_like=True):
     id: UUID
 
 
-@operation("bulk_deletes.preview", "POST /v1/bulk-deletes:preview", RUN, errors=(NotFound,))
+@operation(
+    "bulk_deletes.preview", "POST /v1/bulk-deletes:preview", RUN, audit=False, errors=(NotFound,)
+)
 async def preview(
     services: Services, principal: Principal, command: PreviewBulkDelete
 ) -> BulkPreview:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from relevo.dataverse.users.model import Reach
 from relevo.errors import Forbidden, Unauthenticated
-from relevo.http.access import roles, signing
+from relevo.http.access import auditing, roles, signing
 from relevo.http.access.replays import READS, Replays
 from relevo.jobs.model import SYSTEM
 from relevo.kernel.operation import PUBLIC, Operation
@@ -103,11 +103,18 @@ async def call(
     command: Any,
     *,
     stream: bool = False,
+    reason: str | None = None,
 ) -> Any:
-    """Authorise and run an operation: the one way in, for HTTP and for the CLI in process."""
+    """Authorise and run an operation: the one way in, for HTTP, the dashboard and the CLI.
+
+    Changes by administrators are written into the audit, with the `reason`.
+    """
     authorise(principal, operation, command)
     handler = operation.stream if stream and operation.stream else operation.handler
-    return await handler(services, principal, command)
+    if not auditing.is_audited(operation):
+        return await handler(services, principal, command)
+    run = partial(handler, services, principal, command)
+    return await auditing.audited(services, principal, operation, command, reason, run)
 
 
 def reaches(principal: Principal, resource: str) -> bool:

@@ -24,6 +24,7 @@ PERMISSIONS: Final = {
     " repair their state, fire and cancel reminders",
     "actors:read": "see actors, without what users put into them",
     "actors:state": "read the state of actors, and the content of their dead letters",
+    "audit:read": "see what operators and keys have changed",
     "bulk:run": RIGHTS["bulk.run"],
     "containers:manage": "make, split and drop containers",
     "containers:read": "see containers and their ranges",
@@ -64,6 +65,15 @@ PERMISSIONS: Final = {
     "webhooks:read": "see webhooks and what is sent to them, without secrets and data",
     "workers:read": "see the router's workers and what they are offered",
 }
+
+AUDITED: Final = frozenset(
+    {
+        "actors:manage", "bulk:run", "containers:manage", "feeds:manage", "governance:manage",
+        "hosts:drain", "jobs:delete", "jobs:write", "keys:write", "leases:move", "leases:pause",
+        "queues:manage", "router:manage", "webhooks:manage",
+    }
+)  # fmt: skip
+"""Permissions of administrators: what is changed by them is written into the audit."""
 
 
 class Role(Struct, frozen=True):

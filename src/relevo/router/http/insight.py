@@ -249,6 +249,7 @@ class ClassificationTried(Struct, frozen=True, kw_only=True):
     "router.classify",
     "POST /v1/router/classification-policies/{id}:try",
     "router:manage",
+    audit=False,
     errors=(NotFound,),
     scope="classification_policy:{id}",
 )
