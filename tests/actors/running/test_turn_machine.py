@@ -21,7 +21,7 @@ from relevo.testing import ActorTest
 from relevo.testing.actor_test import MemoryStorage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from relevo.actors.core.deltas import Delta
 
@@ -90,19 +90,19 @@ def define(app: App, gate: dict[str, asyncio.Event]) -> type[Actor[Tags]]:
             raise RuntimeError("by design")
 
         async def nest(self, tag: str, fails: bool) -> int:
-            return await self._with_inner(tag, fails, app.actor(Tape, "t"))
+            tape = app.actor(Tape, "t")
+            return await self._with_inner(tag, fails, tape.fail if fails else tape.add)
 
         async def circle(self, tag: str, fails: bool) -> int:
-            return await self._with_inner(tag, fails, app.actor(Echo, "e"))
+            echo = app.actor(Echo, "e")
+            return await self._with_inner(tag, fails, lambda inner: echo.back(inner, fails))
 
-        async def _with_inner(self, tag: str, fails: bool, other: Any) -> int:
+        async def _with_inner(
+            self, tag: str, fails: bool, inner: Callable[[str], Awaitable[int]]
+        ) -> int:
             self.state.tags.append(tag)
-            inner = f"{tag}'"
             try:
-                if isinstance(other, Echo):
-                    await other.back(inner, fails)
-                else:
-                    await (other.fail(inner) if fails else other.add(inner))
+                await inner(f"{tag}'")
             except RelevoError:
                 assert fails
             return len(self.state.tags)
