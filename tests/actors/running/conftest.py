@@ -9,6 +9,7 @@ import pytest
 
 from relevo import App, settings
 from tests.actors import bank
+from tests.actors.running.lab import Blocking, define_lab
 from tests.jobs.office import until
 from tests.support.emptying import empty, emptying
 
@@ -94,3 +95,13 @@ async def hosts(relevo_url: str) -> AsyncIterator[Hosts]:
 @pytest.fixture
 async def host(hosts: Hosts) -> Host:
     return await hosts.start()
+
+
+@pytest.fixture
+def blocking() -> Blocking:
+    return Blocking()
+
+
+@pytest.fixture
+async def lab(hosts: Hosts, blocking: Blocking) -> Host:
+    return await hosts.start(lambda app, gates: define_lab(app, gates, blocking))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from msgspec import Struct
@@ -44,96 +44,101 @@ class Knot(Interface):
     async def raises(self) -> None: ...
 
 
-def define_knot(app: App, gates: Gates, **options: Any) -> None:
-    def knot(key: str) -> Any:
-        return app.actor(Knot, key)
+class KnotActor(Actor[Total]):
+    app: ClassVar[App]
+    gates: ClassVar[Gates]
+    rollback_fails = False
 
-    @app.actor("knot", implements=Knot, **options)
-    class KnotActor(Actor[Total]):
-        rollback_fails = False
+    def knot(self, key: str) -> Any:
+        return self.app.actor(Knot, key)
 
-        def on_rollback(self) -> None:
-            if self.rollback_fails:
-                raise RuntimeError("rollback")
+    def on_rollback(self) -> None:
+        if self.rollback_fails:
+            raise RuntimeError("rollback")
 
-        async def add(self, number: int) -> int:
-            self.state.total += number
-            return self.state.total
+    async def add(self, number: int) -> int:
+        self.state.total += number
+        return self.state.total
 
-        async def relay(self, path: list[str], number: int) -> int:
-            self.state.total += number
-            try:
-                if path:
-                    await knot(path[0]).relay(path[1:], number)
-            except ReadOnlyTurn as error:
-                gates.log.append(("refused", error.executed))
-                raise
-            return self.state.total
+    async def relay(self, path: list[str], number: int) -> int:
+        self.state.total += number
+        try:
+            if path:
+                await self.knot(path[0]).relay(path[1:], number)
+        except ReadOnlyTurn as error:
+            self.gates.log.append(("refused", error.executed))
+            raise
+        return self.state.total
 
-        async def fan(self, through: list[str], number: int) -> int:
-            self.state.total += 100
-            me = str(self.ctx.key)
-            await asyncio.gather(*(knot(one).relay([me], number) for one in through))
-            return self.state.total
+    async def fan(self, through: list[str], number: int) -> int:
+        self.state.total += 100
+        me = str(self.ctx.key)
+        await asyncio.gather(*(self.knot(one).relay([me], number) for one in through))
+        return self.state.total
 
-        async def cheat(self, through: str) -> int:
-            return int(await knot(through).relay([str(self.ctx.key)], 1))
+    async def cheat(self, through: str) -> int:
+        return int(await self.knot(through).relay([str(self.ctx.key)], 1))
 
-        async def spoil(self) -> None:
-            self.state.total = 1_000_000
+    async def spoil(self) -> None:
+        self.state.total = 1_000_000
 
-        async def call_spoil(self, through: str, back: str) -> int:
-            self.state.total += 1
-            try:
-                await knot(through).forward_spoil(back)
-            except RemoteError as error:
-                gates.log.append(error.remote_message)
-            return self.state.total
+    async def call_spoil(self, through: str, back: str) -> int:
+        self.state.total += 1
+        try:
+            await self.knot(through).forward_spoil(back)
+        except RemoteError as error:
+            self.gates.log.append(error.remote_message)
+        return self.state.total
 
-        async def forward_spoil(self, back: str) -> None:
-            await knot(back).spoil()
+    async def forward_spoil(self, back: str) -> None:
+        await self.knot(back).spoil()
 
-        async def leave_behind(self, through: str, back: str) -> int:
-            self.state.total += 1
-            task = asyncio.ensure_future(knot(through).back_slowly(back, "slow"))
-            await gates.event("slow").wait()
-            gates.log.append(task)
-            raise RuntimeError("fails while a nested call runs")
+    async def leave_behind(self, through: str, back: str) -> int:
+        self.state.total += 1
+        task = asyncio.ensure_future(self.knot(through).back_slowly(back, "slow"))
+        await self.gates.event("slow").wait()
+        self.gates.log.append(task)
+        raise RuntimeError("fails while a nested call runs")
 
-        async def back_slowly(self, back: str, gate: str) -> None:
-            await knot(back).slow(gate)
+    async def back_slowly(self, back: str, gate: str) -> None:
+        await self.knot(back).slow(gate)
 
-        async def slow(self, gate: str) -> int:
+    async def slow(self, gate: str) -> int:
+        self.state.total += 10
+        try:
+            await self.gates.hold(gate)
+        finally:
             self.state.total += 10
-            try:
-                await gates.hold(gate)
-            finally:
-                self.state.total += 10
-            return self.state.total
+        return self.state.total
 
-        async def dive(self, depth: int) -> int:
-            return int(await knot(str(depth + 1)).dive(depth + 1))
+    async def dive(self, depth: int) -> int:
+        return int(await self.knot(str(depth + 1)).dive(depth + 1))
 
-        async def header(self, through: str) -> dict[str, str]:
-            if through:
-                return dict(await knot(through).with_(headers={"b": "2"}).header(""))
-            return dict(headers())
+    async def header(self, through: str) -> dict[str, str]:
+        if through:
+            return dict(await self.knot(through).with_(headers={"b": "2"}).header(""))
+        return dict(headers())
 
-        async def bad_rollback(self, through: str) -> int:
-            self.state.total += 1
-            self.rollback_fails = True
-            try:
-                await knot(through).fail(str(self.ctx.key))
-            except RemoteError:
-                self.rollback_fails = False
-            return self.state.total
+    async def bad_rollback(self, through: str) -> int:
+        self.state.total += 1
+        self.rollback_fails = True
+        try:
+            await self.knot(through).fail(str(self.ctx.key))
+        except RemoteError:
+            self.rollback_fails = False
+        return self.state.total
 
-        async def fail(self, back: str) -> None:
-            await knot(back).raises()
+    async def fail(self, back: str) -> None:
+        await self.knot(back).raises()
 
-        async def raises(self) -> None:
-            self.state.total += 1_000
-            raise RuntimeError("nested")
+    async def raises(self) -> None:
+        self.state.total += 1_000
+        raise RuntimeError("nested")
+
+
+def define_knot(app: App, gates: Gates, **options: Any) -> None:
+    own = type("KnotActor", (KnotActor,), {"app": app, "gates": gates})
+    app.actor("knot", implements=Knot, **options)(own)
 
 
 async def test_chains_run_nested_and_fail_alone(hosts: Hosts) -> None:
