@@ -6,6 +6,9 @@
 
 **How to add a page**
 
+A page that shows lists or facts is data: `list_page(…)` of `lists.py`, as in `pages/operating.py`,
+with its headings in `catalogue/lists.*.toml`. For anything else:
+
 1. Write `pages/<area>.py`: an `async def` loader that takes a `Visit` and returns the variables of
    the template, and `PAGES = (Page(name="hosts", path="/hosts", load=hosts, group="operate",
    operation="hosts.list"), ...)`. Add the module to the tuple in `pages/__init__.py`; the order

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import msgspec
 from msgspec import Struct
@@ -74,7 +74,7 @@ async def act(
             raise InvalidValue(f"select at most {limits.SELECTED_MAX}, not {len(things)}")
     fields = await _fields(services, form)
     calls = [
-        command_of(operation(name), {**fields, **({action.key: each} if action.key else {})})
+        command_of(operation(name), {**fields, **key_fields(action.key, each)})
         for each in (things if action.key else [""])
     ]
     if action.confirm and "confirmed" not in form and "matching" not in form:
@@ -84,6 +84,19 @@ async def act(
         found = msgspec.to_builtins(outcome.last)
         back = request.prefix + action.then.format_map(found)
     return _back(request, back, _said(request, action, outcome))
+
+
+def key_fields(key: str, thing: str) -> dict[str, str]:
+    """Return the fields that name a thing.
+
+    >>> key_fields("kind/unit", "feed/a%2Fb"), key_fields("", "")
+    ({'kind': 'feed', 'unit': 'a/b'}, {})
+    """
+    names = key.split("/") if key else []
+    values = [unquote(value) for value in thing.split("/")] if key else []
+    if len(names) != len(values):
+        raise InvalidValue(f"{thing[:100]!r} does not name one thing by its {key}")
+    return dict(zip(names, values, strict=True))
 
 
 async def matching_ids(

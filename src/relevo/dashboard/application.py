@@ -296,7 +296,7 @@ def _variables(request: DashboardRequest) -> dict[str, Any]:
 
 
 def _template(page: Page) -> str:
-    return f"{page.area}/{page.name.rpartition('.')[2]}.html"
+    return page.template or f"{page.area}/{page.name.rpartition('.')[2]}.html"
 
 
 def _with(request: DashboardRequest, **changes: Any) -> DashboardRequest:

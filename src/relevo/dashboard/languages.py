@@ -1,4 +1,4 @@
-"""The languages of the dashboard: one file of texts each, in `catalogue/`."""
+"""The languages of the dashboard: their texts are in `catalogue/`."""
 
 from __future__ import annotations
 
@@ -45,12 +45,19 @@ class Language:
         return text.translate(str.maketrans(",.", ".,")) if self.code == "es" else text
 
 
+_FILES: Final = ("", "lists.")
+"""The beginnings of the names of its files."""
+
+
 @functools.cache
 def language(code: str) -> Language:
     """Return a language; raises `KeyError` for one that there is none of."""
     NAMES[code]
-    file = importlib.resources.files("relevo.dashboard") / "catalogue" / f"{code}.toml"
-    return Language(code, dict(_flat(tomllib.loads(file.read_text("utf-8")), "")))
+    folder = importlib.resources.files("relevo.dashboard") / "catalogue"
+    texts: dict[str, str] = {}
+    for name in _FILES:
+        texts.update(_flat(tomllib.loads((folder / f"{name}{code}.toml").read_text("utf-8")), ""))
+    return Language(code, texts)
 
 
 def _flat(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import msgspec
 from msgspec import Struct
@@ -36,6 +36,8 @@ class Page(Struct, frozen=True, kw_only=True):
     load: Loader
     area: str
     """The folder of its template."""
+    template: str = ""
+    """Its template, if that has another name."""
     operation: str
     """What a visitor must be allowed to do to see the page."""
     group: str | None = None
@@ -114,7 +116,7 @@ class Visit:
         """Whether the visitor may call an operation, as far as is known without its command."""
         return allowed(self.principal, name)
 
-    async def run(self, name: str, **fields: Any) -> Any:
+    async def run(self, name: str, /, **fields: Any) -> Any:
         """Call an operation; empty fields are left out. Raises what the operation raises."""
         made = command_of(operation(name), fields)
         self.calls.append(made)
@@ -126,7 +128,8 @@ class Visit:
         for name, value in changes.items():
             values[name] = value if isinstance(value, list) else [value] if value else []
         kept = {name: each for name, each in values.items() if any(each)}
-        path = self.page.path.format_map(self.parameters)
+        quoted = {name: quote(value, safe="") for name, value in self.parameters.items()}
+        path = self.page.path.format_map(quoted)
         return f"{self.prefix}{path}" + (f"?{urlencode(kept, doseq=True)}" if kept else "")
 
 
@@ -141,7 +144,8 @@ def allowed(principal: Principal, name: str) -> bool:
 
 def command_of(called: Operation, fields: Mapping[str, Any]) -> Call:
     """Return a call of an operation with these fields; raises `InvalidValue`."""
-    values = {name: value for name, value in fields.items() if value not in (None, "", [], ())}
+    given = {**called.fixed, **fields}
+    values = {name: value for name, value in given.items() if value not in (None, "", [], ())}
     refuse_unstorable(values, "")
     known = {field.encode_name for field in msgspec.structs.fields(called.request)}
     assert values.keys() <= known, f"{called.name} has no {values.keys() - known}"

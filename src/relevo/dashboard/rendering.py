@@ -84,6 +84,11 @@ def pretty(value: Any) -> str:
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
+def compact(value: Any) -> str:
+    """Return a value as JSON in one line."""
+    return msgspec.json.encode(value).decode()
+
+
 @functools.cache
 def environment() -> Environment:
     """Return the templates."""
@@ -97,6 +102,7 @@ def environment() -> Environment:
         auto_reload=False,
     )
     made.filters |= {"exact": exact, "iso": iso, "seconds": seconds, "pretty": pretty}
+    made.filters["compact"] = compact
     return made
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from relevo import dashboard
 from relevo.dashboard.languages import NAMES, language
+from relevo.dashboard.lists import ListPage
 from relevo.dashboard.pages import ACTIONS, PAGES
 
 TEMPLATES = Path(dashboard.__file__).parent / "templates"
@@ -34,3 +35,12 @@ def test_every_text_that_templates_and_declarations_name_is_there() -> None:
         assert page.group is None or f"groups.{page.group}" in texts
     for name in ACTIONS:
         assert f"actions.{name}" in texts
+
+
+def test_every_heading_of_lists_is_there() -> None:
+    texts = language("en").texts
+    for page in PAGES:
+        for section in page.load.sections if isinstance(page.load, ListPage) else ():
+            assert f"lists.{section.name}" in texts
+            for column in section.columns:
+                assert f"fields.{column.field}" in texts, column.field

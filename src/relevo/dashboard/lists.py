@@ -1,0 +1,217 @@
+"""Pages made of lists and facts, declared as data: each section shows what one operation returns.
+
+Section(name="hosts", operation="hosts.list", columns=(Column("name"), Column("live", "flag")),
+        thing=("name",), actions=("hosts.drain",))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal
+from urllib.parse import quote
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from relevo.dashboard.page import Page, message_of
+from relevo.errors import CallerError, NotFound
+from relevo.http.operations import operation
+from relevo.kernel.operation import Versioned
+
+if TYPE_CHECKING:
+    from relevo.dashboard.page import Visit
+
+Kind = Literal["text", "number", "seconds", "time", "status", "flag", "json", "share", "says"]
+"""How a value is shown; `share` is a number from 0 to 1 as a bar, `says` a sentence."""
+Rows = Callable[[Any], Sequence[Any]]
+Link = str | Callable[[Any], str]
+ROWS: Final = 50
+
+
+class Column(Struct, frozen=True):
+    """A value of each row, and the page it leads to: a path with fields of the row in braces."""
+
+    field: str
+    kind: Kind = "text"
+    link: Link = ""
+
+
+class Input(Struct, frozen=True):
+    """A value that a form asks for."""
+
+    field: str
+    kind: Literal["text", "number"] = "text"
+    required: bool = True
+
+
+class Form(Struct, frozen=True):
+    """An action that needs values, on the thing that a page is about."""
+
+    operation: str
+    thing: tuple[str, ...] = ()
+    """The parameters of the page that name the thing."""
+    inputs: tuple[Input, ...] = ()
+
+
+def items_of(answer: Any) -> Sequence[Any]:
+    """Return the rows of an answer that is one page of a list."""
+    found: Sequence[Any] = answer.items
+    return found
+
+
+class Section(Struct, frozen=True, kw_only=True):
+    """A table of what an operation lists, or facts about one thing."""
+
+    name: str
+    """Its heading is the text `lists.<name>`."""
+    operation: str
+    columns: tuple[Column, ...]
+    given: Mapping[str, str] = {}
+    """Fields of the operation: a parameter of the page's path in braces, a field of its query after
+    a question mark, or a value."""
+    rows: Rows = items_of
+    facts: bool = False
+    """Whether the answer itself is the one row, shown as facts."""
+    paged: bool = True
+    """Whether the operation takes a cursor and a limit."""
+    thing: tuple[str, ...] = ()
+    """The fields of a row that name it for actions."""
+    actions: tuple[str, ...] = ()
+    empty: str = ""
+    """The command that makes the first row."""
+
+
+class Cell(Struct, frozen=True):
+    """A value with how it is shown."""
+
+    field: str
+    kind: Kind
+    value: Any
+    href: str = ""
+
+
+class Row(Struct, frozen=True):
+    """A row, and the name by which actions know it."""
+
+    cells: tuple[Cell, ...]
+    thing: str
+
+
+class Shown(Struct, frozen=True, kw_only=True):
+    """A section with its rows."""
+
+    section: Section
+    rows: tuple[Row, ...] = ()
+    next: str | None = None
+    problem: str = ""
+
+
+class ListPage:
+    """Loads a page of sections; those that a visitor may not see are left out."""
+
+    def __init__(self, *sections: Section, forms: tuple[Form, ...] = ()) -> None:
+        self.sections = sections
+        self.forms = forms
+
+    async def __call__(self, visit: Visit) -> dict[str, Any]:
+        """Return the variables of the page's template."""
+        answers: dict[Any, Any] = {}
+        seen = [section for section in self.sections if visit.may(section.operation)]
+        return {
+            "sections": [await _shown(visit, section, answers) for section in seen],
+            "forms": [(form, thing_of(visit.parameters, form.thing)) for form in self.forms],
+        }
+
+
+def list_page(
+    name: str, path: str, *sections: Section, forms: tuple[Form, ...] = (),
+    group: str | None = None, under: str | None = None,
+) -> Page:  # fmt: skip
+    """Return a page of sections; whoever may see the first of them may see the page."""
+    return Page(
+        name=name, path=path, area="lists", template="lists/page.html", group=group, under=under,
+        operation=sections[0].operation, load=ListPage(*sections, forms=forms),
+    )  # fmt: skip
+
+
+async def _shown(visit: Visit, section: Section, answers: dict[Any, Any]) -> Shown:
+    fields: dict[str, Any] = {name: _given(visit, each) for name, each in section.given.items()}
+    if section.paged and not section.facts:
+        after = visit.one(f"after_{section.name}")
+        fields |= {_named(section, "limit"): ROWS, _named(section, "cursor"): after}
+    key = (section.operation, *sorted(fields.items()))
+    try:
+        if key not in answers:
+            answer = await visit.run(section.operation, **fields)
+            answers[key] = answer.body if isinstance(answer, Versioned) else answer
+        answer = answers[key]
+    except CallerError as error:
+        if section.facts and error.status == NotFound.status:
+            raise
+        return Shown(section=section, problem=message_of(error))
+    rows = [answer] if section.facts else section.rows(answer)
+    return Shown(
+        section=section,
+        rows=tuple(_row(section, row) for row in rows),
+        next=answer.next if section.paged and not section.facts else None,
+    )
+
+
+def _given(visit: Visit, value: str) -> str:
+    if value.startswith("?"):
+        return visit.one(value[1:])
+    return value.format_map(visit.parameters)
+
+
+def _named(section: Section, field: str) -> str:
+    """Return the name on the wire of a field that every list has."""
+    fields = msgspec.structs.fields(operation(section.operation).request)
+    return next(each.encode_name for each in fields if each.name == field)
+
+
+def _row(section: Section, row: Any) -> Row:
+    cells = tuple(
+        Cell(column.field, column.kind, value_of(row, column.field), _href(row, column.link))
+        for column in section.columns
+    )
+    named = {name: value_of(row, name) for name in section.thing}
+    return Row(cells, thing_of(named, section.thing) if section.thing else "")
+
+
+def thing_of(values: Mapping[str, Any], fields: Sequence[str]) -> str:
+    """Return the name of a thing for actions: its fields, percent-encoded, between slashes.
+
+    >>> thing_of({"kind": "feed", "unit": "a/b"}, ("kind", "unit"))
+    'feed/a%2Fb'
+    """
+    return "/".join(quote(str(values[name]), safe="") for name in fields)
+
+
+def value_of(row: Any, field: str) -> Any:
+    """Return a field of a row, or of what it holds: `messages.active`; None if there is none.
+
+    >>> value_of({"a": {"b": 1}}, "a.b"), value_of({"a": None}, "a.b")
+    (1, None)
+    """
+    for name in field.split("."):
+        row = row.get(name) if isinstance(row, Mapping) else getattr(row, name, None)
+        if row is None or row is UNSET:
+            return None
+    return row
+
+
+class _Quoted(dict[str, str]):
+    """The fields of a row for a path, each percent-encoded."""
+
+    def __init__(self, row: Any) -> None:
+        super().__init__()
+        self._row = row
+
+    def __missing__(self, name: str) -> str:
+        return quote(str(value_of(self._row, name)), safe="")
+
+
+def _href(row: Any, link: Link) -> str:
+    if callable(link):
+        return link(row)
+    return link.format_map(_Quoted(row)) if link else ""

@@ -1,0 +1,137 @@
+"""Actors and governance: types on hosts, dead letters, quarantine, pools, limits, resolvers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from relevo.dashboard.lists import Column, Form, Input, Section, list_page
+from relevo.dashboard.page import Action
+
+_FIGURES: Final = "actors.figures"
+ACTORS: Final = (
+    Section(
+        name="actor_work", operation=_FIGURES, paged=False, rows=lambda found: found.stored,
+        columns=(
+            Column("type", link="/actors/{type}"), Column("reminders", "number"),
+            Column("messages", "number"), Column("failing", "number"), Column("dead", "number"),
+            Column("late_seconds", "seconds"),
+        ),
+    ),
+    Section(
+        name="actor_types", operation=_FIGURES, paged=False, rows=lambda found: found.here,
+        columns=(
+            Column("type", link="/actors/{type}"), Column("activations", "number"),
+            Column("turns", "number"), Column("waiting", "number"), Column("deferred", "number"),
+        ),
+    ),
+    Section(
+        name="actor_slots", operation=_FIGURES, paged=False, rows=lambda found: found.slots,
+        columns=(
+            Column("placement_group"), Column("host"), Column("slots", "number"),
+            Column("moving", "number"),
+        ),
+    ),
+    Section(
+        name="actor_letters", operation="actors.letters.list", thing=("id",),
+        columns=(
+            Column("actor"), Column("kind"), Column("method"), Column("error", "says"),
+            Column("attempt", "number"), Column("dead_at", "time"),
+        ),
+        actions=("actors.letters.redrive", "actors.letters.discard"),
+    ),
+    Section(
+        name="actor_quarantine", operation="actors.quarantine.list",
+        columns=(
+            Column("id"), Column("schema", "number"), Column("quarantine_error", "says"),
+            Column("quarantined_at", "time"), Column("bytes", "number"),
+        ),
+    ),
+)  # fmt: skip
+OF_TYPE: Final = Section(
+    name="actors", operation="actors.list", given={"type": "{type}"},
+    columns=(
+        Column("id"), Column("host"), Column("revision", "number"), Column("updated_at", "time"),
+        Column("quarantined_at", "time"),
+    ),
+)  # fmt: skip
+POOLS: Final = Section(
+    name="pools", operation="pools.list",
+    columns=(
+        Column("name", link="/governance/pools/{name}"), Column("size", "number"),
+        Column("in_use", "number"), Column("waiting", "number"),
+    ),
+    empty="relevo pool put payments --size 8",
+)  # fmt: skip
+LIMITS: Final = Section(
+    name="limits", operation="limits.list",
+    columns=(
+        Column("name"), Column("rates", "json"), Column("burst", "number"),
+        Column("keys", "number"), Column("waiting", "number"),
+    ),
+    empty="relevo limit put partner-api --rate '{\"count\": 10, \"per\": 1}'",
+)  # fmt: skip
+RESOLVERS: Final = Section(
+    name="resolvers", operation="resolvers.list",
+    columns=(
+        Column("name", link="/governance/resolvers/{name}"), Column("assign"),
+        Column("entities", "number"), Column("partitions", "number"),
+        Column("resources", "number"), Column("moving", "number"),
+    ),
+    empty="relevo resolver put tenants",
+)  # fmt: skip
+_NAMED: Final = {"name": "{name}"}
+POOL: Final = (
+    Section(
+        name="pool", operation="pools.get", facts=True, given=_NAMED,
+        columns=(
+            Column("size", "number"), Column("in_use", "number"), Column("waiting", "number"),
+            Column("per_key", "number"), Column("burst", "flag"), Column("max_waiters", "number"),
+            Column("items"), Column("waiters", "json"),
+        ),
+    ),
+    Section(
+        name="permits", operation="pools.permits", given=_NAMED,
+        columns=(
+            Column("number", "number"), Column("key"), Column("weight", "number"), Column("item"),
+            Column("host"), Column("expires_at", "time"),
+        ),
+    ),
+)  # fmt: skip
+RESOLVER: Final = (
+    Section(
+        name="resolver", operation="resolvers.get", facts=True, given=_NAMED,
+        columns=(
+            Column("assign"), Column("entities", "number"), Column("partitions", "number"),
+            Column("resources", "number"), Column("max_stale", "seconds"), Column("moves", "json"),
+        ),
+    ),
+    Section(
+        name="resources", operation="resolvers.resources", given=_NAMED,
+        columns=(
+            Column("name"), Column("capacity", "number"), Column("partitions", "number"),
+            Column("draining", "flag"), Column("generation", "number"),
+        ),
+    ),
+    Section(
+        name="partitions", operation="resolvers.partitions", given=_NAMED,
+        columns=(
+            Column("name"), Column("resource"), Column("generation", "number"), Column("low"),
+        ),
+    ),
+)  # fmt: skip
+
+PAGES: Final = (
+    list_page("actors", "/actors", *ACTORS, group="work"),
+    list_page("actor_type", "/actors/{type}", OF_TYPE, under="actors"),
+    list_page("governance", "/governance", POOLS, LIMITS, RESOLVERS, group="work"),
+    list_page(
+        "pool", "/governance/pools/{name}", *POOL, under="governance",
+        forms=(Form("pools.resize", ("name",), (Input("size", "number"),)),),
+    ),
+    list_page("resolver", "/governance/resolvers/{name}", *RESOLVER, under="governance"),
+)  # fmt: skip
+ACTIONS: Final = (
+    Action(operation="actors.letters.redrive"),
+    Action(operation="actors.letters.discard", confirm=True, danger=True),
+    Action(operation="pools.resize", key="name"),
+)

@@ -1,0 +1,104 @@
+"""Hosts, leases, webhooks, access keys and the audit."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from relevo.dashboard.lists import Column, Form, Section, list_page
+from relevo.dashboard.page import Action
+
+HOSTS: Final = Section(
+    name="hosts", operation="hosts.list", thing=("name",),
+    columns=(
+        Column("name"), Column("live", "flag"), Column("draining", "flag"),
+        Column("leases", "number"), Column("version"), Column("address"), Column("labels", "json"),
+        Column("started_at", "time"), Column("ended_at", "time"), Column("end_reason"),
+    ),
+    actions=("hosts.drain", "hosts.resume"), empty="relevo up",
+)  # fmt: skip
+LEASES: Final = Section(
+    name="leases", operation="leases.list", thing=("kind", "unit", "name"),
+    given={"kind": "?kind", "unit": "?unit"},
+    columns=(
+        Column("kind", link="/leases?kind={kind}"), Column("unit", link="/leases?unit={unit}"),
+        Column("name"), Column("owner"), Column("epoch", "number"), Column("state", "status"),
+        Column("handoff_to"), Column("moved_at", "time"), Column("clean", "flag"),
+    ),
+    actions=("leases.pause", "leases.resume"),
+)  # fmt: skip
+KEYS: Final = Section(
+    name="keys", operation="keys.list", thing=("id",),
+    columns=(
+        Column("id"), Column("name"), Column("kind"), Column("roles"), Column("scopes"),
+        Column("state", "status"), Column("created_at", "time"), Column("expires_at", "time"),
+        Column("last_used_at", "time"),
+    ),
+    actions=("keys.revoke",), empty="relevo key create --name ci --role viewer",
+)  # fmt: skip
+WEBHOOKS: Final = Section(
+    name="webhooks", operation="webhooks.list", thing=("name",),
+    columns=(
+        Column("name", link="/webhooks/{name}"), Column("url"), Column("state", "status"),
+        Column("reason"), Column("waiting", "number"), Column("dead", "number"),
+        Column("failures", "number"), Column("failing_since", "time"),
+        Column("last_attempt_at", "time"),
+    ),
+    actions=("webhooks.pause", "webhooks.resume"),
+    empty="relevo webhook create --name shop --to https://example.com/events",
+)  # fmt: skip
+WEBHOOK: Final = (
+    Section(
+        name="webhook", operation="webhooks.get", facts=True, given={"name": "{name}"},
+        columns=(
+            Column("url"), Column("state", "status"), Column("reason"), Column("format"),
+            Column("types"), Column("filter"), Column("waiting", "number"),
+            Column("dead", "number"), Column("failures", "number"),
+            Column("failing_since", "time"), Column("last_attempt_at", "time"),
+            Column("created_at", "time"),
+        ),
+        thing=("name",), actions=("webhooks.pause", "webhooks.resume"),
+    ),
+    Section(
+        name="deliveries", operation="webhooks.deliveries.list", given={"name": "{name}"},
+        columns=(
+            Column("id", "number"), Column("type"), Column("subject"), Column("attempts", "number"),
+            Column("status"), Column("error", "says"), Column("at", "time"),
+            Column("last_attempt_at", "time"),
+        ),
+    ),
+)  # fmt: skip
+AUDIT: Final = Section(
+    name="audit", operation="audit.list",
+    given={"by": "?by", "operation": "?operation", "resource": "?resource"},
+    columns=(
+        Column("at", "time"), Column("by_name", link="/audit?by={by_id}"),
+        Column("operation", link="/audit?operation={operation}"), Column("resource"),
+        Column("reason", "says"), Column("outcome"),
+    ),
+)  # fmt: skip
+
+PAGES: Final = (
+    list_page("hosts", "/hosts", HOSTS, group="operate"),
+    list_page("leases", "/leases", LEASES, group="operate"),
+    list_page("webhooks", "/webhooks", WEBHOOKS, group="operate"),
+    list_page(
+        "webhook", "/webhooks/{name}", *WEBHOOK, under="webhooks",
+        forms=(
+            Form("webhooks.deliveries.replay_all", ("name",)),
+            Form("webhooks.deliveries.discard_all", ("name",)),
+        ),
+    ),
+    list_page("keys", "/keys", KEYS, group="operate"),
+    list_page("audit", "/audit", AUDIT, group="operate"),
+)  # fmt: skip
+ACTIONS: Final = (
+    Action(operation="hosts.drain", key="name", confirm=True),
+    Action(operation="hosts.resume", key="name"),
+    Action(operation="leases.pause", key="kind/unit/name", confirm=True),
+    Action(operation="leases.resume", key="kind/unit/name"),
+    Action(operation="webhooks.pause", key="name"),
+    Action(operation="webhooks.resume", key="name"),
+    Action(operation="webhooks.deliveries.replay_all", key="name"),
+    Action(operation="webhooks.deliveries.discard_all", key="name", confirm=True, danger=True),
+    Action(operation="keys.revoke", confirm=True, danger=True),
+)

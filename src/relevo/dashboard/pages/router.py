@@ -1,0 +1,152 @@
+"""The job router: the wall board, its workers, jobs, and why each waits."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from relevo.dashboard.lists import Column, Section, list_page
+from relevo.dashboard.page import Action
+
+QUEUES: Final = Section(
+    name="router_queues", operation="router.queues.overview",
+    columns=(
+        Column("queue_id", link="/router/jobs?queueId={queue_id}"), Column("name"),
+        Column("waiting", "number"), Column("longest_wait_seconds", "seconds"),
+        Column("offers", "number"), Column("assigned", "number"),
+        Column("workers_active", "number"), Column("workers_draining", "number"),
+        Column("workers_inactive", "number"),
+    ),
+    empty="relevo router queue create calls '{\"distributionPolicyId\": \"fair\"}'",
+)  # fmt: skip
+WORKERS: Final = Section(
+    name="router_workers", operation="router.workers.list",
+    columns=(
+        Column("id", link="/router/workers/{id}"), Column("state", "status"),
+        Column("available_for_offers", "flag"), Column("load_ratio", "share"),
+        Column("capacity", "number"), Column("queues"), Column("assigned", "number"),
+        Column("offered", "number"), Column("labels", "json"),
+    ),
+    rows=lambda answer: [_worker(each) for each in answer.items],
+    empty="relevo router worker create ana '{\"queues\": [\"calls\"], \"capacity\": 1}'",
+)  # fmt: skip
+OFFERS: Final = Section(
+    name="router_offers", operation="router.workers.list",
+    columns=(
+        Column("job_id", link="/router/jobs/{job_id}"),
+        Column("worker_id", link="/router/workers/{worker_id}"),
+        Column("offered_at", "time"), Column("expires_at", "time"),
+    ),
+    rows=lambda answer: [
+        {"worker_id": worker.id, "job_id": offer.job_id, "offered_at": offer.offered_at,
+         "expires_at": offer.expires_at}
+        for worker in answer.items for offer in worker.offers
+    ],
+)  # fmt: skip
+JOBS: Final = Section(
+    name="router_jobs", operation="router.jobs.list",
+    given={"queueId": "?queueId", "status": "?status", "channelId": "?channelId"},
+    columns=(
+        Column("id", link="/router/jobs/{id}"), Column("status", "status"),
+        Column("queue_id"), Column("channel_id"), Column("priority", "number"),
+        Column("enqueued_at", "time"), Column("scheduled_at", "time"),
+        Column("disposition_code"), Column("labels", "json"),
+    ),
+    thing=("id",), actions=("router.jobs.reclassify", "router.jobs.cancel"),
+    empty="relevo router job create order-1 '{\"channelId\": \"calls\", \"queueId\": \"calls\"}'",
+)  # fmt: skip
+_ID: Final = {"id": "{id}"}
+_OF_JOB: Final = "router.explain.job"
+_OF_WORKER: Final = "router.explain.worker"
+_COUNTED: Final = (Column("count", "number"), Column("reason"), Column("selector", "json"))
+
+
+def _worker(worker: Any) -> dict[str, Any]:
+    fields = ("id", "state", "available_for_offers", "load_ratio", "capacity", "queues", "labels")
+    return {
+        **{name: getattr(worker, name) for name in fields},
+        "assigned": len(worker.assigned_jobs),
+        "offered": len(worker.offers),
+    }
+
+
+JOB: Final = (
+    Section(
+        name="router_why", facts=True, thing=("job_id",),
+        columns=(
+            Column("status", "status"), Column("says", "says"),
+            Column("queue_id"), Column("position", "number"), Column("verdict"),
+        ),
+        actions=("router.jobs.reclassify", "router.jobs.cancel"),
+        operation=_OF_JOB, given=_ID, paged=False,
+    ),
+    Section(
+        name="router_candidates", rows=lambda found: found.candidates,
+        columns=(
+            Column("worker_id", link="/router/workers/{worker_id}"),
+            Column("load_ratio", "share"), Column("idle_since", "time"), Column("score", "number"),
+        ), operation=_OF_JOB, given=_ID, paged=False,
+    ),
+    Section(
+        name="router_ruled_out", rows=lambda found: found.ruled_out,
+        columns=(*_COUNTED, Column("labels", "json"), Column("workers")),
+        operation=_OF_JOB, given=_ID, paged=False,
+    ),
+    Section(
+        name="router_offers_made", rows=lambda found: found.offers,
+        columns=(
+            Column("worker_id", link="/router/workers/{worker_id}"), Column("state", "status"),
+            Column("reason"), Column("offered_at", "time"), Column("ended_at", "time"),
+        ), operation=_OF_JOB, given=_ID, paged=False,
+    ),
+    Section(
+        name="router_job", operation="router.jobs.get", facts=True, given=_ID,
+        columns=(
+            Column("channel_id"), Column("priority", "number"), Column("enqueued_at", "time"),
+            Column("labels", "json"), Column("tags", "json"),
+            Column("requested_worker_selectors", "json"),
+            Column("attached_worker_selectors", "json"), Column("notes", "json"),
+        ),
+    ),
+)  # fmt: skip
+WORKER: Final = (
+    Section(
+        name="router_why", facts=True,
+        columns=(
+            Column("state", "status"), Column("says", "says"), Column("load_ratio", "share"),
+            Column("eligible_for"),
+        ), operation=_OF_WORKER, given=_ID, paged=False,
+    ),
+    Section(
+        name="router_not_for_it", rows=lambda found: found.ruled_out,
+        columns=(*_COUNTED, Column("queue_id"), Column("channel_id"), Column("jobs")),
+        operation=_OF_WORKER, given=_ID, paged=False,
+    ),
+    Section(
+        name="router_worker", operation="router.workers.get", facts=True, given=_ID,
+        columns=(
+            Column("queues"), Column("capacity", "number"), Column("available_for_offers", "flag"),
+            Column("channels", "json"), Column("labels", "json"), Column("assigned_jobs", "json"),
+            Column("offers", "json"),
+        ),
+    ),
+)  # fmt: skip
+POLICIES: Final = tuple(
+    Section(
+        name=f"router_{kind}", operation=f"router.{kind}_policies.list",
+        columns=(Column("id"), Column("name"), Column("etag")),
+        empty=f"relevo router {kind}-policy create first '{{}}'",
+    )
+    for kind in ("distribution", "classification", "exception")
+)  # fmt: skip
+
+PAGES: Final = (
+    list_page("router", "/router", QUEUES, OFFERS, WORKERS, group="work"),
+    list_page("router_jobs", "/router/jobs", JOBS, under="router"),
+    list_page("router_job", "/router/jobs/{id}", *JOB, under="router"),
+    list_page("router_worker", "/router/workers/{id}", *WORKER, under="router"),
+    list_page("router_policies", "/router/policies", *POLICIES, group="work"),
+)
+ACTIONS: Final = (
+    Action(operation="router.jobs.reclassify"),
+    Action(operation="router.jobs.cancel", confirm=True, danger=True),
+)
