@@ -317,10 +317,11 @@ class App(
             labels=labels,
         )
         self.supervisor.run("wakeups.listen", self.wakeups.listen)
+        self.supervisor.run("wakeups.poll", self.wakeups.polling.run)
         try:
             await restores.recognise(self.database, serving=True)
             await self._leases.start()
-            housekeeping = Housekeeping(self.database)
+            housekeeping = Housekeeping(self.database, self.wakeups)
             housekeeping.duties += self.parts.duties()
             await housekeeping.join(self._leases)
             await self.parts.start(Host(self._leases, self.supervisor))
@@ -330,6 +331,7 @@ class App(
             with contextlib.suppress(RelevoError):
                 await self._leases.stop(settings.drain_seconds)
             self._leases = None
+            await self.supervisor.stop("wakeups.poll")
             await self.supervisor.stop("wakeups.listen")
 
     async def until_signal(self) -> None:

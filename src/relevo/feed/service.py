@@ -14,6 +14,7 @@ from relevo.feed.processing.memory_leases import forget_abandoned
 from relevo.kernel import callables, error_text
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.part import Part, Service
+from relevo.kernel.postgres.polling import Question
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -138,12 +139,15 @@ class FeedPart(Part[Feeds]):
         """Return the housekeeping duties of the feeds."""
         database, wakeups = self.service.connection.opened
         return [
-            Duty("trim versions", 10.0, lambda: trimming.trim(database, wakeups)),
+            Duty(
+                "trim versions", 10.0, lambda: trimming.trim(database, wakeups),
+                Question(trimming.SQL.keeps_versions),
+            ),
             Duty("thin times", 3_600.0, lambda: trimming.thin_times(database)),
             Duty("split large ranges", 60.0, lambda: self._split(database)),
             Duty("measure lag", MEASURE_SECONDS, lambda: self.service.figures.measure(database)),
             Duty("forget leases in memory", 600.0, lambda: forget_abandoned(database)),
-        ]
+        ]  # fmt: skip
 
     async def _split(self, database: Database) -> None:
         await range_splitting.split_large(database, self.service.store)

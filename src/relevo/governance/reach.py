@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from relevo.actors.calls.ways import KIT_GROUP
 from relevo.errors import NoHost
 from relevo.kernel.postgres import catalog
+from relevo.kernel.postgres.polling import Question
 
 if TYPE_CHECKING:
     from relevo.governance.service import Governance
@@ -76,12 +77,13 @@ class KitReach:
         await host.supervisor.stop(LOOP)
 
     async def _serve_when_asked(self) -> None:
-        with self._governance.wakeups.signal(TOPIC) as signal:
+        question = Question(SQL.is_kit_used, every=POLL_SECONDS)
+        with self._governance.wakeups.signal(TOPIC, question=question) as signal:
             governance = self._governance
             if governance.serves:
                 await governance.database.write(SQL.ask_for_kit, idempotent=True)
                 governance.wakeups.send(TOPIC)
             while not (governance.serves or await governance.database.fetchval(SQL.is_kit_used)):
-                await signal.wait(POLL_SECONDS)
+                await signal.wait(signal.patience(POLL_SECONDS))
         governance.serve()
         await asyncio.Event().wait()  # a loop does not end by itself

@@ -20,6 +20,7 @@ from relevo.jobs.timers import Timers
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.part import Part, PerConnection
 from relevo.kernel.postgres import catalog
+from relevo.kernel.postgres.polling import Question
 from relevo.kernel.running.lanes import HostLane
 from relevo.kernel.running.processes import Processes
 from relevo.kernel.running.runner import Runner
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 SQL = catalog.load(__package__)
 SERVED_SECONDS = 60.0
-TEND_SECONDS = 0.75
+TEND_SECONDS = 0.5
 """Seconds between two looks of the leader for due work; timers may be late by 1 s."""
 
 _DECLARED: Final = ("name", "lane", "operation_type", "auto_delete", "crashes_max", "priority")
@@ -82,7 +83,7 @@ class JobsPart(Part[Jobs]):
 
     def duties(self) -> list[Duty]:
         """Return the duties of the leader."""
-        tending = Duty("jobs.tend", TEND_SECONDS, self._tend)
+        tending = Duty("jobs.tend", TEND_SECONDS, self._tend, Question(SQL.tend))
         measuring = Duty("jobs.figures", READ_SECONDS, self.figures.read)
         return [tending, measuring, *self.timers.duties(), *self.service.waits.duties()]
 

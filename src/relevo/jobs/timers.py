@@ -18,6 +18,7 @@ from relevo.jobs.submission import new_id
 from relevo.kernel import cpu
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.postgres import catalog, clock
+from relevo.kernel.postgres.polling import Question
 from relevo.kernel.postgres.repeating import until_fewer
 from relevo.kernel.telemetry.logs import get_logger
 
@@ -49,7 +50,7 @@ class Timers:
     def duties(self) -> list[Duty]:
         """Return the duties of the leader."""
         return [
-            Duty("jobs.late_series", 10.0, self.mark_late),
+            Duty("jobs.late_series", 10.0, self.mark_late, Question(SQL.late_series)),
             Duty("jobs.unserved", 60.0, self.fail_unserved),
             Duty("jobs.retention", 3_600.0, self.forget_daily),
             Duty("jobs.unique_keys", 600.0, self.forget_unique_keys),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from relevo.errors import CallerError, NotFound, RelevoError
 from relevo.kernel import faults
 from relevo.kernel.postgres import catalog
+from relevo.kernel.postgres.polling import Question
 from relevo.kernel.telemetry.logs import get_logger
 from relevo.messaging.core.acceptance import Outgoing
 from relevo.messaging.core.content import BODY_KINDS, Body
@@ -35,14 +36,15 @@ class Arrivals:
 
     async def run(self) -> None:
         """Accept for as long as the host serves."""
-        with self._wakeups.signal(ARRIVED) as woken:
+        question = Question(SQL.arrival_entities, lambda: (1,), of_rows=True)
+        with self._wakeups.signal(ARRIVED, question=question) as woken:
             while True:
                 try:
                     while await self.accept():
                         pass
                 except RelevoError as error:
                     log.warning("messaging.arrivals_failed", error=error.message[:500])
-                await woken.wait(LOOK_SECONDS)
+                await woken.wait(woken.patience(LOOK_SECONDS))
 
     async def accept(self) -> int:
         """Accept what has arrived, at most so many; returns how many."""

@@ -9,6 +9,8 @@ from relevo import limits
 from relevo.errors import Closed, InvalidValue
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.part import Part, PerConnection, Service
+from relevo.kernel.postgres import catalog
+from relevo.kernel.postgres.polling import Question
 from relevo.kernel.postgres.repeating import until_fewer
 from relevo.store import lifecycle
 from relevo.store.container import Container
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from relevo.kernel.part import Connection
     from relevo.kernel.postgres import Database, Wakeups
 
+SQL = catalog.load(__package__)
 T = TypeVar("T")
 PURGE_ROWS: Final = 500
 """Rows that housekeeping removes in one transaction."""
@@ -176,9 +179,15 @@ class StorePart(Part[Store]):
             return lambda: until_fewer(PURGE_ROWS, step, rounds=PURGE_ROUNDS_MAX)
 
         return [
-            Duty("purge expired items", 5.0, purging(self.service.purge_expired)),
-            Duty("purge dropped containers", 15.0, purging(self.service.purge_dropped)),
-        ]
+            Duty(
+                "purge expired items", 5.0, purging(self.service.purge_expired),
+                Question(SQL.expired_items),
+            ),
+            Duty(
+                "purge dropped containers", 15.0, purging(self.service.purge_dropped),
+                Question(SQL.dropped_containers),
+            ),
+        ]  # fmt: skip
 
     async def close(self) -> None:
         """Finish accepted writes; refuse new ones."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from relevo.feed.reading.filters import Filter
     from relevo.feed.reading.log import FeedSource
     from relevo.feed.reading.tokens import TokenPlace
-    from relevo.kernel.postgres import Database
+    from relevo.kernel.postgres import Database, Transaction
     from relevo.kernel.telemetry.metrics import Metrics
 
 SQL = catalog.load("relevo.feed")
@@ -101,7 +102,7 @@ class Estimator:
 
     def __init__(
         self,
-        database: Database,
+        database: Database | Transaction,
         container: str,
         name: str,
         leases_in: str,
@@ -183,7 +184,12 @@ class _Count:
     """Counts the changes behind positions, many positions per statement."""
 
     def __init__(
-        self, database: Database, source: FeedSource, mode: Mode, wanted: Filter | None, most: int
+        self,
+        database: Database | Transaction,
+        source: FeedSource,
+        mode: Mode,
+        wanted: Filter | None,
+        most: int,
     ) -> None:
         self._database = database
         self._source = source
@@ -260,11 +266,9 @@ class LagFigures:
         totals = []
         for row in await database.fetch(SQL.all_units, UNITS_MAX, LOG_NAME):
             leases_in, _, name = row["unit"].partition(f"/{row['container']}/")
-            estimator = Estimator(
-                database, row["container"], name, leases_in, count_max=FIGURE_COUNT_MAX
-            )
+            work = partial(_total, container=row["container"], name=name, leases_in=leases_in)
             try:
-                totals.append((row["unit"], await estimator.total()))
+                totals.append((row["unit"], await database.read(work)))
             except NotFound:  # gone since
                 continue
         metrics = database.metrics
@@ -283,3 +287,9 @@ class LagFigures:
     def _clear(self, metrics: Metrics) -> None:
         metrics.feed_pending.clear()
         metrics.feed_desired_hosts.clear()
+
+
+async def _total(tx: Transaction, *, container: str, name: str, leases_in: str) -> TotalLag:
+    """Return the sums of one unit, in one transaction."""
+    estimator = Estimator(tx, container, name, leases_in, count_max=FIGURE_COUNT_MAX)
+    return await estimator.total()

@@ -93,6 +93,7 @@ class _Behind(Struct, frozen=True):
 
 async def _mark(tx: Transaction) -> set[UUID]:
     """Store new beginnings; return the owners of leases that must start again."""
+    await tx.execute(SQL.lock_trimming)
     containers: dict[int, list[asyncpg.Record]] = defaultdict(list)
     for row in await tx.fetch(SQL.expired_versions):
         containers[row["container_id"]].append(row)

@@ -1,7 +1,7 @@
 """Asks for all idle leases of a processor at once whether there is anything to read.
 
-Idle leases cost one statement per poll interval and host, however many they are. A wake-up makes
-the question come at once; losing one only delays it.
+Idle leases are part of the host's one poll, however many they are. A wake-up makes the question
+come at once; losing one only delays it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from relevo.kernel.events import reading as event_reading
 from relevo.kernel.postgres import catalog
+from relevo.kernel.postgres.polling import Question
 
 if TYPE_CHECKING:
     from relevo.feed.model import Mode
@@ -46,8 +47,9 @@ class Poller:
     ) -> None:
         self._database = database
         self._wakeups = wakeups
-        self._woken = wakeups.signal(f"feed:{container_id}")
         self._sql = POLLS[mode]
+        question = Question(self._sql, self._places, every=interval, of_rows=True)
+        self._woken = wakeups.signal(f"feed:{container_id}", question=question)
         self._interval = interval
         self._waiting: set[Idle] = set()
         self._joined = asyncio.Event()
@@ -88,7 +90,7 @@ class Poller:
                     self._joined.clear()
                     await self._joined.wait()
                 await self._ask_or_tell()
-                self.hints += await self._woken.wait(self._interval)
+                self.hints += await self._woken.wait(self._woken.patience(self._interval))
 
     async def _ask_or_tell(self) -> None:
         """Poll; if that fails, each waiting lease gets the error and reports it."""
@@ -99,12 +101,19 @@ class Poller:
                 one.error = error
                 one.found.set()
 
+    def _places(self) -> tuple[list[int], list[int], list[int]]:
+        """Return the positions of all waiting leases, as the statement takes them."""
+        places = [
+            (n, range_id, lsn) for n, one in enumerate(self._waiting)
+            for range_id, lsn in one.positions.items()
+        ]  # fmt: skip
+        return [n for n, _, _ in places], [r for _, r, _ in places], [lsn for _, _, lsn in places]
+
     async def _ask(self) -> None:
-        waiting = list(self._waiting)
-        places = [(n, r, lsn) for n, one in enumerate(waiting) for r, lsn in one.positions.items()]
-        if not places:
+        waiting, places = list(self._waiting), self._places()
+        if not places[0]:
             return
-        rows = await self._database.fetch(self._sql, *map(list, zip(*places, strict=True)))
+        rows = await self._database.fetch(self._sql, *places)
         for row in rows:
             one = waiting[row["n"]]
             if one not in self._waiting:

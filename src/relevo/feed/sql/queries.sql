@@ -525,6 +525,15 @@ delete from relevo.lease where id = $1;
 -- that NOTIFY has in a transaction.
 select pg_notify('relevo', E'sql\nhost:' || $1::uuid);
 
+-- name: keeps_versions
+-- Whether any container keeps all versions, or a log that was trimmed may have rows left.
+select exists (select from relevo.container where retention is not null)
+  or exists (select from relevo.feed_range f where f.trimmed_lsn > 0) as due;
+
+-- name: lock_trimming
+-- Lets one transaction at a time decide what is trimmed: another could take rows that this one has removed for read ones.
+select pg_advisory_xact_lock(1380273163, 0);
+
 -- name: expired_versions
 -- Up to which LSN each log of all versions is past its retention. Seconds tell about where that is,
 -- as far as they are kept; the log of a range without later writes is expired to its end.

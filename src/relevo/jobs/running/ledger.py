@@ -46,6 +46,7 @@ class JobLedger:
 
     part = JobRun.part
     canceled = JobCanceled
+    due_sql = SQL.jobs_due
 
     def __init__(
         self, database: Database, wakeups: Wakeups, host: UUID, name: str,
@@ -104,6 +105,15 @@ class JobLedger:
             not self._workplace.writing.isdisjoint(rooms),
             vacant and self._lone.hears(time.monotonic()),
         )  # fmt: skip
+
+    def due_arguments(self, rooms: Mapping[str, int], *, vacant: bool) -> Sequence[Any]:
+        """As `Ledger.due_arguments`."""
+        return self._host, [handler for _, handler in self._served(rooms)], vacant
+
+    @property
+    def looks_often(self) -> bool:
+        """As `Ledger.looks_often`: a job must run alone, or an urgent one may need room."""
+        return self._lone.busy or self._room.is_needed
 
     async def waiting(self, lanes: Sequence[str]) -> set[str]:
         """As `Ledger.waiting`."""

@@ -60,6 +60,11 @@ class RoomForJobs:
         self._seen: dict[str, Set[UUID]] = {}
         """Urgent jobs of the last look, by lane."""
 
+    @property
+    def is_needed(self) -> bool:
+        """Whether an urgent job would find no slot here."""
+        return any(not lane.free for lane in self._lanes.values())
+
     def is_due(self, now: float) -> bool:
         """Whether to look now; never in a host without such lanes."""
         return bool(self._lanes) and now - self._looked_at >= LOOK_SECONDS

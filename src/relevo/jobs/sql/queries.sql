@@ -210,8 +210,18 @@ select 'c' || chain from former where chain is not null
 union all
 select relevo.job_owner_key(lane, owner) from former where owner is not null;
 
+-- name: jobs_due
+-- In how many seconds a host has anything to do for jobs; see the function.
+select relevo.jobs_due($1::uuid, $2::text[], $3::boolean) as seconds;
+
+-- name: late_series
+-- Whether a row of a series has been ready for a while; see `ready_series`.
+select exists (
+  select from relevo.job j where j.series is not null and j.status = 0 and j.attempt = 0 and j.postpone_until is not null
+    and greatest(j.nominal, j.postpone_until) < relevo.now() - interval '2 s') as late;
+
 -- name: tend
--- Whether there is due work for the leader: one statement instead of four.
+-- Whether there is due work for the leader, and the seconds until any job is due (`next`).
 with recursive hosts as (
   (select host from relevo.job where host is not null order by host limit 1)
   union all
@@ -225,7 +235,10 @@ select
     and j.series is not null and j.attempt = 0) as series,
   exists (select from relevo.job_wait w where not w.woken) as waits,
   exists (select from relevo.job_brake) or exists (select from relevo.job_failure)
-    or exists (select from relevo.job j where j.status = 10 and j.waiting_event and j.error_code = -2147088105) as brakes;
+    or exists (select from relevo.job j where j.status = 10 and j.waiting_event and j.error_code = -2147088105) as brakes,
+  (select case when j.seconds > 0 then j.seconds end from (
+    select extract(epoch from j.postpone_until - relevo.now())::float8 as seconds from relevo.job j
+    where j.status = 10 and j.postpone_until is not null and not j.waiting_event order by j.postpone_until limit 1) j) as next;
 
 -- name: recover
 -- Takes jobs from hosts that have ended, $1 at a time.

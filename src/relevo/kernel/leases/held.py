@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from relevo.kernel.leases.hosts import Deadline
     from relevo.kernel.leases.model import Fence, Load, Position
+    from relevo.kernel.postgres.wakeups import Signal
 
 ReleaseReason = Literal[
     "handoff", "paused", "blocked", "shutdown", "split", "rewind", "hang", "handler_error", "lost",
@@ -103,6 +104,20 @@ class Lease:
         if not self.stopping.is_set():
             self.release_reason = reason
             self.stopping.set()
+
+    async def until_stopping(self, woken: Signal, seconds: float) -> bool:
+        """Sleep until a wake-up comes, then return True, or it must stop; False after `seconds`."""
+        waits = [
+            asyncio.ensure_future(woken.wait(seconds)),
+            asyncio.ensure_future(self.stopping.wait()),
+        ]
+        try:
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            return any(one.result() for one in done)
+        finally:
+            for one in waits:
+                one.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
 
     def recall(self) -> bool:
         """Withdraw a hand-off request, unless the holder has to stop for another reason."""

@@ -25,6 +25,8 @@ KEYS: Final = _CLASS + 4
 """The first access key is made once."""
 STAMP: Final = _CLASS + 6
 """A range's stamp lock: from the draw of an LSN to the end of the transaction."""
+TRIM: Final = _CLASS + 0x0B
+"""The logs of all versions are trimmed by one transaction at a time."""
 LETTER: Final = _CLASS + 0x10
 """A key of a unit's dead letters, by its hash: parking behind them and removing them take turns."""
 ENTITY: Final = _CLASS + 0x11

@@ -9,6 +9,7 @@ Through PgBouncer, listening is impossible, and everything works by polling.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import secrets
 from typing import TYPE_CHECKING
@@ -20,12 +21,14 @@ from relevo.errors import RelevoError
 from relevo.kernel import uses
 from relevo.kernel.backoff import Backoff
 from relevo.kernel.postgres import catalog
+from relevo.kernel.postgres.polling import Polling
 from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from relevo.kernel.postgres.database import Database
+    from relevo.kernel.postgres.polling import Question
 
 SQL = catalog.load(__package__)
 EVERYBODY = "*"
@@ -43,10 +46,14 @@ log = get_logger(__name__)
 class Signal:
     """Waits for wake-ups of some topics; remembers one that came between two waits."""
 
-    def __init__(self, wakeups: Wakeups, topics: Iterable[str]) -> None:
+    def __init__(
+        self, wakeups: Wakeups, topics: Iterable[str], question: Question | None = None
+    ) -> None:
         self._wakeups = wakeups
-        self._topics = set(topics)
+        self._topics = set(topics) or {""}
+        self._question = question
         self._event = asyncio.Event()
+        self._asking = contextlib.ExitStack()
 
     def listen(self, topic: str) -> None:
         """Wait for one more topic; until the signal is left."""
@@ -68,12 +75,23 @@ class Signal:
         self._event.clear()  # not when canceled: then the next wait returns at once
         return woken
 
+    def patience(self, seconds: float) -> float:
+        """Return how long to wait where looking every so many seconds would do.
+
+        Longer while the host's poll asks the question of this signal, which sets it in time.
+        """
+        return seconds if self._question is None else self._wakeups.polling.patience(seconds)
+
     def __enter__(self) -> Signal:
-        for topic in self._topics:
+        for topic in list(self._topics):
             self.listen(topic)
+        if self._question is not None:
+            polling = self._wakeups.polling
+            self._asking.enter_context(polling.asking(self._question, self.set))
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._asking.close()
         for topic in self._topics:
             waiting = self._wakeups.signals.get(topic, set())
             waiting.discard(self)
@@ -95,10 +113,14 @@ class Wakeups:
         self.signals: dict[str, set[Signal]] = {}
         self.listening = False
         self.sent = 0
+        self.polling = Polling(database, self)
 
-    def signal(self, *topics: str) -> Signal:
-        """Return a signal to be used as `with wakeups.signal("unit:7") as woken: …`."""
-        return Signal(self, topics)
+    def signal(self, *topics: str, question: Question | None = None) -> Signal:
+        """Return a signal to be used as `with wakeups.signal("unit:7") as woken: …`.
+
+        The host's poll sets it, too, when the answer to its question is that something is to do.
+        """
+        return Signal(self, topics, question)
 
     def send(self, *topics: str) -> None:
         """Wake the waiters of these topics, in all processes; call it after the commit."""

@@ -97,6 +97,16 @@ class Ledger(Protocol[C, S]):
     def canceled(self, text: str) -> Interruption:
         """Return the exception for a handler whose work is not this host's any more."""
 
+    due_sql: str
+    """Asks whether there is anything to do, in the host's poll."""
+
+    def due_arguments(self, rooms: Mapping[str, int], *, vacant: bool) -> Sequence[Any]:
+        """Return the arguments of `due_sql`, with rooms and vacancy as of `work`."""
+
+    @property
+    def looks_often(self) -> bool:
+        """Whether time decides now what is to be done."""
+
     async def work(
         self, number: int, finished: Sequence[S], rooms: Mapping[str, int], *, vacant: bool
     ) -> Sequence[Any]:

@@ -87,6 +87,20 @@ class Rounds(Generic[C, S]):
             return ledger.goes_on(self)
         return any(self._lanes[name].more for name in self._rooms() if name in rooms)
 
+    def due_arguments(self) -> Sequence[Any]:
+        """Return the arguments of the ledger's question whether there is anything to do."""
+        claims = not (self.stopping or self._ledger.keeps_others_away)
+        return self._ledger.due_arguments(self._rooms() if claims else {}, vacant=self.vacant)
+
+    @property
+    def looks_often(self) -> bool:
+        """Whether time alone may give it something to do that the ledger's question leaves out."""
+        lanes = self._lanes.values()
+        return bool(
+            not self._begun or self._unheard or self._strangers or self._ledger.looks_often
+            or any(lane.waiting or lane.budget is not None for lane in lanes)
+        )  # fmt: skip
+
     def _rows_to_settle(self) -> int:
         """How many; without those of a claim that is not finished yet, if there are many others:
         what was claimed together may be stored together, which costs least as a whole."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Generic
 from relevo.errors import RelevoError
 from relevo.kernel import uses
 from relevo.kernel.backoff import Backoff
+from relevo.kernel.postgres.polling import Question
 from relevo.kernel.running.figures import RunFigures
 from relevo.kernel.running.ledger import C, S
 from relevo.kernel.running.rounds import Rounds
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 PROBE_SECONDS: Final = 0.25
-"""How often an idle host looks: submits in callers' transactions send no wake-up."""
+"""How often a host looks whose poll does not look for it: submits in callers' transactions send no
+wake-up, and some work is decided by time."""
 SETTLE_SECONDS: Final = 0.02
 """How long a finished run may wait for others that are about to be finished."""
 TURN_RUNS: Final = 25
@@ -103,7 +105,8 @@ class Runner(Generic[C, S]):
                 self._open_slot(lane)
         guard = asyncio.ensure_future(self._guard())
         try:
-            with self._wakeups.signal(*self._topics) as woken:
+            question = Question(self._ledger.due_sql, self._rounds.due_arguments)
+            with self._wakeups.signal(*self._topics, question=question) as woken:
                 await self._serve(woken)
         finally:
             self._over.set()
@@ -142,21 +145,26 @@ class Runner(Generic[C, S]):
                     failures += 1
                     continue
                 if not busy:
-                    await self._rest()
+                    await self._rest(woken)
         finally:
             listening.cancel()
 
     async def _listen(self, woken: Signal) -> None:
         while True:
-            await woken.wait(PROBE_SECONDS)
+            await woken.wait(woken.patience(PROBE_SECONDS))
             self._told.set()
 
-    async def _rest(self) -> None:
+    async def _rest(self, woken: Signal) -> None:
         """Wait until enough runs have finished, a wake-up came, or it is time to look."""
-        if self._rounds.finished and not any(lane.waiting for lane in self._lanes.values()):
-            return
+        if self._rounds.finished:
+            if not any(lane.waiting for lane in self._lanes.values()):
+                return
+            seconds = SETTLE_SECONDS
+        else:
+            probes = self._rounds.looks_often
+            seconds = PROBE_SECONDS if probes else woken.patience(PROBE_SECONDS)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(SETTLE_SECONDS if self._rounds.finished else PROBE_SECONDS):
+            async with asyncio.timeout(seconds):
                 await self._told.wait()
 
     async def _guard(self) -> None:
@@ -259,6 +267,7 @@ class Runner(Generic[C, S]):
         holds; this one does not know it any more.
         """
         self._abandoned = True
+        self._told.set()
         for lane in self._lanes.values():
             lane.waiting.clear()
         for run in self._runs.values():

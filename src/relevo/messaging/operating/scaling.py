@@ -61,11 +61,12 @@ class Scaler:
     async def all(self) -> dict[str, Desired]:
         """Return the same for all consumers."""
         found: dict[str, Desired] = {}
-        after = ""
-        while page := await consumers.listed(self._database, after=after):
+        after: str | None = ""
+        while after is not None:
+            page = await consumers.listed(self._database, after=after, limit=consumers.PAGE)
             for view in page:
                 found[view.name] = await self._desired(view, view.definition.scaling)
-            after = page[-1].name
+            after = page[-1].name if len(page) >= consumers.PAGE else None
         return found
 
     async def _desired(self, view: ConsumersView, rules: Scaling) -> Desired:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from relevo.kernel import faults
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.postgres import catalog
+from relevo.kernel.postgres.polling import Question
 from relevo.messaging.entities import Entities
 from relevo.messaging.operating import consumers
 from relevo.messaging.sending import ARRIVED, TOPIC
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 SQL = catalog.load("relevo.messaging")
 TEND_SECONDS: Final = 0.5
 """Expiry takes effect within 2 s, schedules within 1 s of their time."""
-FORGET_SECONDS: Final = 10.0
+FORGET_SECONDS: Final = 30.0
 ROWS: Final = 1_000
 
 
@@ -32,7 +33,7 @@ class MessageTimers:
     def duties(self) -> list[Duty]:
         """Return the duties of the leader."""
         return [
-            Duty("messaging.tend", TEND_SECONDS, self.tend),
+            Duty("messaging.tend", TEND_SECONDS, self.tend, Question(SQL.tend)),
             Duty("messaging.forget", FORGET_SECONDS, self.forget),
         ]
 
@@ -40,11 +41,11 @@ class MessageTimers:
         """Do what is due; an idle installation costs one statement."""
         found = await self._database.fetchrow(SQL.tend)
         assert found is not None
-        if found["due"]:
+        if _is_due(found["due"]):
             await self.make_due()
-        if found["expired"]:
+        if _is_due(found["expired"]):
             await self.expire()
-        if found["lost"]:
+        if _is_due(found["lost"]):
             await self.recover()
         if found["counts"]:
             await self._database.write(SQL.fold_counts)
@@ -94,3 +95,7 @@ class MessageTimers:
     async def _value(self, sql: str, *args: Any) -> Any:
         rows = await self._database.write(sql, *args)
         return rows[0][0]
+
+
+def _is_due(seconds: float | None) -> bool:
+    return seconds is not None and seconds <= 0

@@ -12,6 +12,7 @@ import msgspec
 
 from relevo.errors import Conflict, InvalidValue, NotFound, RelevoError
 from relevo.kernel.postgres import catalog
+from relevo.kernel.postgres.polling import Question
 from relevo.kernel.running.lanes import HostLane
 from relevo.kernel.running.processes import Processes
 from relevo.kernel.running.runner import Runner
@@ -86,9 +87,16 @@ class ConsumersHost:
 
     async def _declare_often(self) -> None:
         """Follow sources that were deleted and made anew, which have other numbers then."""
-        while True:
-            await asyncio.sleep(DECLARE_SECONDS)
-            await self.follow_sources()
+        _, wakeups = self._service.connection.opened
+        question = Question(SQL.sources_gone, self._sources, every=DECLARE_SECONDS)
+        with wakeups.signal(question=question) as woken:
+            while True:
+                await woken.wait(woken.patience(DECLARE_SECONDS))
+                await self.follow_sources()
+
+    def _sources(self) -> tuple[list[int]]:
+        served = {} if self._served is None else self._served[1]
+        return ([id_ for one in served.values() for id_ in one.sources],)
 
     async def follow_sources(self) -> None:
         """Declare consumers anew whose sources have other numbers than they had."""

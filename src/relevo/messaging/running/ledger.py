@@ -100,6 +100,7 @@ class MessageLedger:
     part = MessageRun.part
     canceled = MessageLost
     keeps_others_away = False
+    due_sql = SQL.messages_due
 
     def __init__(
         self, database: Database, wakeups: Wakeups, receiving: Receiving, host: UUID,
@@ -188,6 +189,21 @@ class MessageLedger:
         self._names = await self._known.of(rows)
         self._note_stale(rows, finished)
         return rows
+
+    def due_arguments(self, rooms: Mapping[str, int], *, vacant: bool) -> Sequence[Any]:
+        """As `Ledger.due_arguments`."""
+        served = [self._consumers[name] for name in rooms]
+        sources = [(one.id, id_) for one in served for id_ in one.sources]
+        return self._host, [of for of, _ in sources], [id_ for _, id_ in sources], vacant
+
+    @property
+    def looks_often(self) -> bool:
+        """As `Ledger.looks_often`: hours open and close, urgent messages may need room."""
+        return any(
+            one.hours is not None
+            or (one.definition.preempt is not None and not self._lanes[name].free)
+            for name, one in self._consumers.items()
+        )
 
     async def waiting(self, lanes: Sequence[str]) -> set[str]:
         """As `Ledger.waiting`."""

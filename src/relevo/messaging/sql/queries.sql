@@ -42,12 +42,16 @@ select relevo.settle_messages($1::bigint[], $2::bigint[], $3::text[], $4::timest
 select id, key, path, kind, status, has_sessions, lock_seconds from relevo.message_entity where key = any ($1::text[]);
 
 -- name: tend
--- Which of the duties have anything to do; an idle installation costs one statement.
+-- In how many seconds the duties have anything to do, or whether they have.
 select
-  exists (select from relevo.message where state in (4, 5) and visible_at <= relevo.now()) as due,
-  exists (select from relevo.message where state in (0, 5, 6) and expires_at <= relevo.now()) as expired,
-  exists (select from relevo.message where locked_until <= relevo.now())
-    or exists (select from relevo.message_session where locked_until <= relevo.now()) or relevo.lost_hosts() <> '{}' as lost,
+  (select extract(epoch from m.visible_at - relevo.now())::float8 from relevo.message m
+    where m.state in (4, 5) and m.visible_at is not null order by m.visible_at limit 1) as due,
+  (select extract(epoch from m.expires_at - relevo.now())::float8 from relevo.message m
+    where m.state in (0, 5, 6) and m.expires_at is not null order by m.expires_at limit 1) as expired,
+  case when relevo.lost_hosts() <> '{}' then 0 else extract(epoch from least(
+    (select m.locked_until from relevo.message m where m.locked_until is not null order by m.locked_until limit 1),
+    (select s.locked_until from relevo.message_session s where s.locked_until is not null order by s.locked_until limit 1)
+  ) - relevo.now())::float8 end as lost,
   exists (select from relevo.message_delta) as counts,
   exists (select from relevo.message_class where slo is not null and on_breach <> 'none') as targets,
   exists (select from relevo.message_consumers where state = 'paused' and until <= relevo.now()) as pauses,
@@ -251,11 +255,16 @@ select e.key from relevo.message_entity e where e.id = $1;
 
 -- name: consumers_with_messages
 -- The consumers that are not paused and have a message to claim in one of their sources.
-select distinct c.id from unnest($1::integer[], $2::integer[]) as s (of, entity)
-join relevo.message_consumers c on c.id = s.of
-where not (c.state = 'paused' and (c.until is null or c.until > relevo.now()))
-  and (relevo.has_claimable(s.entity, 0::smallint, null)
-    or exists (select from relevo.message_arrival a where a.entity_id = s.entity));
+select id from relevo.consumers_with_messages($1::integer[], $2::integer[]) as c (id);
+
+-- name: messages_due
+-- Whether a host has anything to do for messages; see the function.
+select relevo.messages_due($1::uuid, $2::integer[], $3::integer[], $4::boolean) as due;
+
+-- name: sources_gone
+-- Whether a source of some consumers does not exist any more.
+select exists (select from unnest($1::integer[]) as s (id)
+  where not exists (select from relevo.message_entity e where e.id = s.id)) as gone;
 
 -- name: serve
 -- One round of a host: settles what its consumers have finished, and claims; see the function.

@@ -96,13 +96,16 @@ class MatcherRun:
         self._memory = Memory(of._database, of._remembered)
         self._broken: set[object] = set()
         """Due steps that failed; they are not tried again, and the log has the reason."""
+        self._woken: Signal
+        """Set by wake-ups, and by the host's poll if the log has gone on."""
         self._idle_until = 0.0
         """By the loop's clock: when the next timer is due, as far as is known."""
         self._random = random.Random()  # noqa: S311 - weighted allocation, not a secret
 
     async def run(self) -> None:
         """Build the index from the rows, then follow."""
-        with self._wakeups.signal(TOPIC) as woken:
+        with self._wakeups.signal(TOPIC, question=self._follower.question) as woken:
+            self._woken = woken
             try:
                 await self._follower.begin()
                 await self._build()
@@ -110,23 +113,11 @@ class MatcherRun:
                 while not self._lease.stopping.is_set():
                     self._lease.check()
                     sleep = await self._round(hinted=hinted)
-                    hinted = sleep <= 0 or await self._wait(woken, max(sleep, SHORTEST_SLEEP))
+                    hinted = sleep <= 0 or await self._lease.until_stopping(
+                        woken, max(sleep, SHORTEST_SLEEP)
+                    )
             finally:
                 await self._asking.close()
-
-    async def _wait(self, woken: Signal, seconds: float) -> bool:
-        """Sleep until a wake-up comes, then return True; False after `seconds`."""
-        waits = [
-            asyncio.ensure_future(woken.wait(seconds)),
-            asyncio.ensure_future(self._lease.stopping.wait()),
-        ]
-        try:
-            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            return any(one.result() for one in done)
-        finally:
-            for one in waits:
-                one.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
 
     async def _build(self) -> None:
         """Read all rows of matching; then classify and enqueue the jobs that need it."""
@@ -178,7 +169,8 @@ class MatcherRun:
     @property
     def _poll(self) -> float:
         """The longest sleep; shorter if no wake-up can arrive."""
-        return POLL_SECONDS if self._wakeups.listening else DEAF_POLL_SECONDS
+        usual = POLL_SECONDS if self._wakeups.listening else DEAF_POLL_SECONDS
+        return self._woken.patience(usual)
 
     async def _read_jobs(self, ids: Iterable[str]) -> None:
         """Read jobs, and bring on those that have not arrived in the index yet."""
@@ -276,8 +268,9 @@ class MatcherRun:
         self._memory.stale.jobs.update(self._memory.waiting.due(self._memory.clock))
         if due or self._memory.overlooked:
             return 0.0
+        longest = self._woken.patience(IDLE_SECONDS_MAX)
         return self._memory.waiting.seconds_left(
-            self._memory.clock, min(IDLE_SECONDS_MAX, row["seconds"] or IDLE_SECONDS_MAX)
+            self._memory.clock, min(longest, row["seconds"] or longest)
         )
 
     async def _decide(self) -> bool:

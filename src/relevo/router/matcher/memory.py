@@ -15,6 +15,7 @@ from msgspec import Struct, field
 from relevo.errors import FeedExpired
 from relevo.kernel.events import reading
 from relevo.kernel.postgres import catalog
+from relevo.kernel.postgres.polling import Question
 from relevo.router import storage
 from relevo.router.core import queueing
 from relevo.router.matcher import readings
@@ -48,6 +49,11 @@ class Follower:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._positions: dict[int, int] = {}
+        self.question = Question(SQL.hints, self._arguments, of_rows=True)
+        """Whether the log has named any row since the last time."""
+
+    def _arguments(self) -> tuple[list[int], list[int], int]:
+        return list(self._positions), list(self._positions.values()), HINTS_MAX
 
     async def begin(self) -> None:
         """Stand at the head of the log."""
@@ -60,9 +66,7 @@ class Follower:
     async def read(self) -> Hints:
         """Return the rows that the log has named since the last time."""
         hints = Hints()
-        rows = await self._database.fetch(
-            SQL.hints, list(self._positions), list(self._positions.values()), HINTS_MAX
-        )
+        rows = await self._database.fetch(SQL.hints, *self._arguments())
         counts = dict.fromkeys(self._positions, 0)
         for stripe, lsn, job, worker, resource in rows:
             if lsn is None:

@@ -137,6 +137,14 @@ order by i.ts, i.pk, i.id limit $2;
 -- Whether a container is still there.
 select exists (select from relevo.container where id = $1);
 
+-- name: expired_items
+-- Whether an item has expired.
+select exists (select from relevo.item i where i.expires_at <= relevo.now()) as due;
+
+-- name: dropped_containers
+-- Whether a dropped container may have left items.
+select exists (select from relevo.dropped_container) as due;
+
 -- name: lock_expired
 -- Some expired items, locked, with the range that gets their delete, if any.
 select i.container_id, i.pk, i.id, f.id as range_id

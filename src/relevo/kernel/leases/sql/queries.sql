@@ -70,6 +70,15 @@ update relevo.host set draining = $2 where name = $1 and ended_at is null return
 update relevo.host set ended_at = relevo.now(), end_reason = 'stopped', lease_until = relevo.now()
 where incarnation = $1 and ended_at is null;
 
+-- name: lapsed_hosts
+-- In how many seconds a host lapses unless it renews; a lapse is due.
+select extract(epoch from min(lease_until) - relevo.now())::float8 as seconds from relevo.host where ended_at is null;
+
+-- name: forgettable_hosts
+-- Whether an ended host is named by no lease.
+select exists (select from relevo.host h where ended_at is not null
+  and not exists (select from relevo.lease l where l.owner = h.incarnation)) as due;
+
 -- name: end_lapsed_hosts
 -- Makes a lapse stick; a renewal that waits for the row then finds it ended.
 with lapsed as (

@@ -54,6 +54,10 @@ returning extract(epoch from c.shift)::float8 as shift,
 select relevo.now() as now, clock_timestamp() as server_clock, extract(epoch from shift)::float8 as shift
 from relevo.clock;
 
+-- name: keep_mark
+-- Makes time that was handed out stick; whether it has to be moved on for that.
+select relevo.keep_mark() as behind;
+
 -- name: notify
 -- A wake-up for other processes, in a commit of its own; there is nothing to wait for the disk for.
 select set_config('synchronous_commit', 'off', true), pg_notify('relevo', $1);
