@@ -17,10 +17,10 @@ set -o pipefail; $(BIN)/python -m pip install --disable-pip-version-check --requ
   | awk '$$1 == "Collecting" { sub("==.*", "", $$2); printf " %s", $$2; fflush() } END { print "" }'
 endef
 
-.PHONY: help setup demo test check format bench soak lock clean
+.PHONY: help setup demo test check format bench bench-quick soak lock clean
 
 help:  ## show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
 setup: $(STAMP)  ## build the environment in .venv from the hashed lock files
 
@@ -56,6 +56,9 @@ format: $(STAMP)  ## rewrite the code in the house format
 
 bench: $(STAMP)  ## measure, side by side with the bare limit
 	@$(BIN)/python -m bench
+
+bench-quick: $(STAMP)  ## the figures that users meet first, beside peers, in 3 minutes
+	@$(BIN)/python -m bench.quick --paste
 
 soak: $(STAMP)  ## the full counts of every promise (long)
 	@$(BIN)/python -m pip install --quiet atheris || echo "atheris has no wheel here: its fuzzers are skipped"
