@@ -116,8 +116,8 @@ async def test_calls_ride_in_groups_of_few_ranges(world: World) -> None:  # D4, 
     orders = world.orders(ranges=16)
     await orders.describe()
     await asyncio.gather(*(orders.create({"id": str(n), "city": n}) for n in range(800)))
-    statements = world.database.metrics.group_statements.labels(group="items.write")
-    assert statements._value.get() <= 3 * open_container.LANES
+    counts = world.database.metrics.statements.of("items.write")
+    assert counts.statements <= 3 * open_container.LANES
     commits = await world.database.fetch(
         "select count(distinct range_id) from relevo.item group by xmin::text"
     )

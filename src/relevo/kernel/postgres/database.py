@@ -75,7 +75,7 @@ class Database:
         self.metrics = metrics
         self.user_queries = UserQueries(self)
         self.sleepers = Sleepers(endpoint)
-        self._commit_seconds = metrics.store_commit_seconds.labels(engine="postgresql")
+        self._commits = metrics.statements.commits
         self._connections = Connections(pool, metrics)
         self._random = random.Random()  # noqa: S311 - jitter, not a secret
         self._closed = False
@@ -261,13 +261,11 @@ class Database:
     async def _timed(self, work: Callable[[Attempt], Awaitable[T]], *, repeatable: bool) -> T:
         started = time.perf_counter()
         result = await self._attempt(work, repeatable=repeatable)
-        self._commit_seconds.observe(time.perf_counter() - started)
+        self._commits.add(time.perf_counter() - started)
         return result
 
     async def _attempt(self, work: Callable[[Attempt], Awaitable[T]], *, repeatable: bool) -> T:
-        backoff = Backoff()
-        give_up = time.monotonic() + limits.RETRY_SECONDS_MAX
-        unknown = False
+        began, unknown = time.monotonic(), False
         for number in range(limits.ATTEMPTS_MAX):
             attempt = Attempt()
             try:
@@ -276,11 +274,12 @@ class Database:
             except Exception as error:
                 ending = ending_of(error, attempt)
                 unknown = unknown or ending == "unknown"
-                last = number + 1 == limits.ATTEMPTS_MAX or time.monotonic() > give_up
+                spent = time.monotonic() - began
+                last = number + 1 == limits.ATTEMPTS_MAX or spent > limits.RETRY_SECONDS_MAX
                 if last or not may_repeat(error, ending, repeatable=repeatable):
                     self._raise(error, ending, unknown=unknown)
             self.metrics.store_retries.inc()
-            await asyncio.sleep(backoff.delay(number, self._random))
+            await asyncio.sleep(Backoff().delay(number, self._random))
         raise AssertionError("unreachable")
 
     def _raise(self, error: Exception, ending: Ending, *, unknown: bool) -> NoReturn:

@@ -67,10 +67,7 @@ class Group(Generic[C, R]):
         self.name = name
         self.calls = 0
         self.statements = 0
-        self._counters = metrics and (
-            metrics.group_calls.labels(group=name),
-            metrics.group_statements.labels(group=name),
-        )
+        self._counts = None if metrics is None else metrics.statements.of(name)
         self._key = key
         self._lane = lane
         self._lanes = [
@@ -113,10 +110,9 @@ class Group(Generic[C, R]):
         """Note one statement that carried so many calls."""
         self.calls += calls
         self.statements += 1
-        if self._counters:
-            counted_calls, counted_statements = self._counters
-            counted_calls.inc(calls)
-            counted_statements.inc()
+        if self._counts is not None:
+            self._counts.calls += calls
+            self._counts.statements += 1
 
     async def close(self) -> None:
         """Finish every call that was accepted; refuse new ones."""

@@ -151,6 +151,46 @@ class Runs(Collector):
         yield times
 
 
+class GroupCounts:
+    """The calls and statements of the groups of one name."""
+
+    __slots__ = ("calls", "statements")
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.statements = 0
+
+
+class StatementFigures(Collector):
+    """Commits and groups of a process; counted as `Runs` are."""
+
+    def __init__(self) -> None:
+        self.commits = Durations()
+        self._groups: dict[str, GroupCounts] = {}
+
+    def of(self, group: str) -> GroupCounts:
+        """Return what counts the calls of a group."""
+        return self._groups.setdefault(group, GroupCounts())
+
+    def collect(self) -> Iterator[Metric]:
+        """Return what the registry shows."""
+        commits = HistogramMetricFamily(
+            "relevo_store_commit_seconds", "Time of a transaction, its retries included.",
+            labels=("engine",),
+        )  # fmt: skip
+        commits.add_metric(("postgresql",), self.commits.shown(), self.commits.seconds)
+        calls = CounterMetricFamily(
+            "relevo_group_calls", "Calls that rode in groups.", labels=("group",)
+        )
+        statements = CounterMetricFamily(
+            "relevo_group_statements", "Statements that carried the groups.", labels=("group",)
+        )
+        for name, one in self._groups.items():
+            calls.add_metric((name,), one.calls)
+            statements.add_metric((name,), one.statements)
+        yield from (commits, calls, statements)
+
+
 class MessageTimes(Collector):
     """Waits of messages for their first delivery, and how long handlers had them; as `Runs`."""
 
@@ -217,9 +257,8 @@ class Metrics:
         self._run_figures()
         self._actor_figures()
         self._router_figures()
-        self.store_commit_seconds = self._histogram(
-            "store_commit_seconds", "Time of a transaction, its retries included.", "engine"
-        )
+        self.statements = StatementFigures()
+        self.registry.register(self.statements)
         self.store_retries = self._counter("store_retries", "Attempts that had to be repeated.")
         self.pool_wait_seconds = self._histogram(
             "pool_wait_seconds",
@@ -228,10 +267,6 @@ class Metrics:
         )
         self.clock_skew_seconds = self._gauge(
             "clock_skew_seconds", "This host's clock minus the database's."
-        )
-        self.group_calls = self._counter("group_calls", "Calls that rode in groups.", "group")
-        self.group_statements = self._counter(
-            "group_statements", "Statements that carried the groups.", "group"
         )
         self.webhook_deliveries = self._counter(
             "webhook_deliveries",

@@ -198,21 +198,18 @@ _FAILURES: Final = (
 
 
 class SleeperWatch:
-    """A block in which sleepers are looked for every few seconds."""
+    """A call, during which sleepers are looked for every few seconds."""
+
+    __slots__ = ("_sleepers",)
 
     def __init__(self, sleepers: Sleepers) -> None:
         self._sleepers = sleepers
 
     def __enter__(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(self._sleepers.after, self._late)
+        self._sleepers.join(self)
 
     def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
-
-    def _late(self) -> None:
-        self.__enter__()
-        self._sleepers.look()
+        self._sleepers.leave(self)
 
 
 class Sleepers:
@@ -222,10 +219,36 @@ class Sleepers:
         self._endpoint = endpoint
         self.after = after
         self._looking: asyncio.Task[None] | None = None
+        self._calls: dict[SleeperWatch, float] = {}
+        """Calls under way and when they began, the oldest first."""
+        self._timer: asyncio.TimerHandle | None = None
+        """Runs while calls are under way: one for all, for most calls end long before it."""
 
     def watch(self) -> SleeperWatch:
-        """Return a block that looks every few seconds while it lasts; a quick one costs a timer."""
+        """Return a block that looks every few seconds while it lasts."""
         return SleeperWatch(self)
+
+    def join(self, call: SleeperWatch) -> None:
+        """Note that a call begins."""
+        loop = asyncio.get_running_loop()
+        self._calls[call] = loop.time()
+        if self._timer is None:
+            self._timer = loop.call_later(self.after, self._late)
+
+    def leave(self, call: SleeperWatch) -> None:
+        """Note that a call has ended."""
+        del self._calls[call]
+
+    def _late(self) -> None:
+        self._timer = None
+        if not self._calls:
+            return
+        loop, oldest = asyncio.get_running_loop(), next(iter(self._calls.values()))
+        waited = loop.time() - oldest
+        if waited >= self.after:
+            self.look()
+        left = self.after - waited
+        self._timer = loop.call_later(left if left > 0 else self.after, self._late)
 
     def look(self) -> None:
         """Look now, unless a look is under way; no caller waits for it."""
@@ -234,6 +257,9 @@ class Sleepers:
 
     async def close(self) -> None:
         """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
