@@ -20,6 +20,7 @@ class Gauge:
     def __init__(self) -> None:
         self.running = self.most = 0
         self.ended: dict[str, int] = {}
+        self._changed = asyncio.Event()
 
     async def run(self, what: str) -> None:
         self.running += 1
@@ -27,6 +28,12 @@ class Gauge:
         await asyncio.sleep(0.002)
         self.running -= 1
         self.ended[what] = self.ended.get(what, 0) + 1
+        self._changed.set()
+
+    async def until(self, what: str, count: int) -> None:
+        while self.ended.get(what, 0) < count:
+            self._changed.clear()
+            await self._changed.wait()
 
 
 def define(app: App, gauge: Gauge) -> Any:
@@ -63,8 +70,7 @@ async def test_jobs_messages_and_leases_share_a_pool(relevo_url: str) -> None:
         async with asyncio.timeout(60):
             for job in jobs:
                 await job.wait(timeout=60)
-            while gauge.ended.get("order", 0) < 30:
-                await asyncio.sleep(0.01)
+            await gauge.until("order", 30)
     assert gauge.most <= 3  # I44
     assert gauge.ended == {"charge": 30, "refund": 30, "order": 30, "lease": 5}
 
@@ -112,7 +118,7 @@ async def test_a_lane_that_claims_ahead_lets_others_have_their_turn(relevo_url: 
 
 
 async def test_a_limited_lane_keeps_the_limit(relevo_url: str) -> None:
-    app, ran = App(relevo_url), []
+    app, ran, began = App(relevo_url), [], asyncio.Event()
     limit = app.governance.limit("mail", rates=[Rate(20, per=86_400)])
     app.governance.pool("smtp", size=2)
     app.jobs.configure(Lane(name="mail", slots=4, pool="smtp", limit="mail"))
@@ -120,12 +126,12 @@ async def test_a_limited_lane_keeps_the_limit(relevo_url: str) -> None:
     @app.job("mail", lane="mail")
     async def mail(number: int) -> None:
         ran.append(number)
+        began.set()
 
     async with app, app.host():
         jobs = [await app.jobs.submit("mail", {"number": number}) for number in range(30)]
         async with asyncio.timeout(60):
-            while not ran:
-                await asyncio.sleep(0.01)
+            await began.wait()
             while await limit.try_acquire():  # until nothing is left
                 pass
         assert len(ran) <= 20  # I46

@@ -108,7 +108,7 @@ async def test_a_budget_holds_for_all_while_hosts_are_killed(
 @pytest.mark.soak
 @pytest.mark.timeout(300)
 async def test_a_limited_lane_uses_what_the_limit_allows(relevo_url: str) -> None:
-    app, begun = App(relevo_url), 0
+    app, begun, began = App(relevo_url), 0, asyncio.Event()
     app.governance.pool("erp", size=PERMITS)
     app.governance.limit("mail", rates=[Rate(PER_SECOND, per=1)])
     app.jobs.configure(Lane(name="erp", slots=8, pool="erp", limit="mail"))
@@ -117,13 +117,13 @@ async def test_a_limited_lane_uses_what_the_limit_allows(relevo_url: str) -> Non
     async def charge() -> None:
         nonlocal begun
         begun += 1
+        began.set()
 
     async with app:
         await app.jobs.submit_many("charge", [{}] * 1_000)
         async with app.host():
             async with asyncio.timeout(30):
-                while not begun:
-                    await asyncio.sleep(0.01)
+                await began.wait()
             before = begun
             await asyncio.sleep(MEASURED_SECONDS)
             found = begun - before
