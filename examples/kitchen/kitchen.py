@@ -1,4 +1,7 @@
-"""A kitchen on Relevo: orders are items, cooks are router workers, receipts are system jobs.
+"""A kitchen on Relevo: orders are items, cooks are router workers, deliveries are messages.
+
+Receipts are system jobs; they charge customers through a pool and a limit, and one writer keeps the
+ledger.
 
 `relevo up kitchen:app` runs a host, `python kitchen.py Ana` a cook; `tour.py` shows both at work.
 """
@@ -21,14 +24,29 @@ SPECIAL = "paella"
 QUEUE = "orders"
 OFFER_SECONDS = 2.0
 COOKING_SECONDS = 0.2
+PAYING = "Uxía"
+"""Her orders are delivered before those of other customers."""
 
 app = relevo.App()
 orders = app.container("orders", partition_key="/city")
+deliveries = app.priority_topic("deliveries", {"high": 4, "low": 1})
+payments = app.governance.pool("payments", size=2)
+charges = app.governance.limit("charges", rates=[relevo.Rate(20, per=1)])
+ledger = app.governance.writer(
+    "ledger", sink=relevo.CsvSink(f"{app.settings.home}/{{key}}.csv", ["order", "customer"])
+)
 
 
 @app.job("receipt", token=lambda customer, order: customer)
 async def receipt(customer: str, order: str) -> str:
-    """Write a receipt. Those of one customer are written in order, because they share a token."""
+    """Charge the customer and write the receipt. Those of one customer are written in order.
+
+    The payment provider takes two at a time and 20 a second, from all hosts together. One writer
+    holds the ledger, and answers when the line is on disk; a repeated receipt adds no second line.
+    """
+    async with payments.lease(timeout=30):
+        await charges.acquire(timeout=30)
+    await ledger["receipts"].write({"order": order, "customer": customer}, id=f"order-{order}")
     return f"order {order}"
 
 
@@ -38,12 +56,21 @@ async def report() -> int:
     return await app.jobs.query().where(handler="receipt").count()
 
 
+@deliveries.on_messages("high")
+@deliveries.on_messages("low")
+async def deliver(msg: relevo.Received) -> None:
+    """Bring an order to its customer."""
+    order = msg.properties
+    status = {"op": "set", "path": "/status", "value": "delivered"}
+    await orders.patch(str(order["order"]), order["city"], [status])
+
+
 @orders.on_changes("kitchen", start="beginning")
 async def follow_orders(ctx: Any, changes: Sequence[relevo.Change[Any]]) -> None:
-    """Route new orders to cooks, and submit receipts for cooked ones.
+    """Route new orders to cooks; send cooked ones on their way, with a receipt.
 
-    A batch may come twice. The order's id makes a repeated router job the same job, and receipts
-    are committed together with the checkpoint of the batch.
+    A batch may come twice. The order's id makes a repeated router job the same job. Deliveries and
+    receipts are committed together with the checkpoint of the batch.
     """
     for order in (change.item for change in changes):
         if order["status"] == "new":
@@ -55,6 +82,9 @@ async def follow_orders(ctx: Any, changes: Sequence[relevo.Change[Any]]) -> None
         for order in (change.item for change in changes):
             if order["status"] == "cooked":
                 await receipt.using(tx=tx).submit(order["customer"], order["id"])
+                about = {"order": order["id"], "city": order["city"]}
+                wanted = "high" if order["customer"] == PAYING else "low"
+                await deliveries.send(b"", properties={"Priority": wanted, **about}, tx=tx)
 
 
 def channel(dish: str) -> str:

@@ -73,6 +73,7 @@ class Tour:
         first = await self._hosts.start(HOSTS[0], port)
         await self._hosts.start(HOSTS[1])
         say(f"{HOSTS[0]} serves {first['url']}; {HOSTS[1]} shares its work.")
+        say(f"Watch it in a browser: {first['sign_in']}")
         await self._owned(dict.fromkeys(HOSTS, 8))
         return first
 
@@ -108,8 +109,13 @@ class Tour:
         await self._owned({HOSTS[0]: 16})
 
     async def _receipts(self) -> None:
-        title("5  Receipts")
-        say("A cooked order submits a system job. Receipts of one customer are written in order:")
+        title("5  Deliveries and receipts")
+        say("A cooked order is sent to the customer as a message, paying customers first.")
+        async with asyncio.timeout(STEP_SECONDS_MAX):
+            while await self._delivered() < self._ordered:
+                await asyncio.sleep(0.1)
+        say(f"   {await self._delivered()} orders delivered, each once")
+        say("A system job charges the customer, two at a time, and writes a line into the ledger:")
         done = self._app.jobs.query().where(handler="receipt", status="succeeded")
         async with asyncio.timeout(STEP_SECONDS_MAX):
             while await done.count() < self._ordered:
@@ -119,6 +125,14 @@ class Tour:
             own = [job for job in receipts if job.data["customer"] == customer]
             own.sort(key=lambda job: job.sequence)
             say(f"   {customer:<8}{len(own)} receipts: {', '.join(job.result for job in own)}")
+
+        lines = (Path(self._app.settings.home) / "receipts.csv").read_text().splitlines()[1:]
+        say(f"   The ledger has {len(lines)} lines, written by one writer at a time.")
+
+    async def _delivered(self) -> int:
+        """Return how many orders have been brought to their customers."""
+        orders = self._kitchen.orders.query(where=[("status", "=", "delivered")])
+        return sum([1 async for _ in orders])
 
     async def _scheduled(self) -> None:
         title("6  Scheduled work")

@@ -43,6 +43,9 @@ def test_the_tour_runs_to_the_last_receipt_and_stays_open_until_ctrl_c(tmp_path:
     assert "Leases of the change feed: north 16." in said
     assert re.search(r"Dora +cooked +paella for Ferrol \(order 10\)", said)  # Microsoft's client
     assert len(re.findall(r"[56] receipts: ", said)) == 3
+    assert "16 orders delivered, each once" in said
+    assert "The ledger has 16 lines" in said
+    assert "/sign-in?code=" in said
     assert "The nightly report is due at" in said
     assert "removed the records of 16 receipts" in said
     assert not list(tmp_path.iterdir())
