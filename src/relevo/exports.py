@@ -82,11 +82,15 @@ from relevo.jobs import (
     PlatformJob,
     Recurrence,
     RetryLater,
+    Schedule,
+    Schedules,
     StaleJob,
     State,
     Status,
     Suspend,
     Unique,
+    describe_rule,
+    next_runs,
 )
 from relevo.kernel.backoff import Backoff
 from relevo.kernel.events import Catalogue, Event, EventLog, EventType, LogState, Recorded
@@ -318,6 +322,8 @@ __all__ = [
     "RouterWorker",
     "RowQuery",
     "Scaling",
+    "Schedule",
+    "Schedules",
     "Session",
     "SessionInfo",
     "Settings",
@@ -357,7 +363,9 @@ __all__ = [
     "WorkerSelector",
     "WorkflowDefinition",
     "WriteReceipt",
+    "describe_rule",
     "fence",
+    "next_runs",
     "require",
     "selector",
 ]

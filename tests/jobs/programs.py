@@ -110,3 +110,13 @@ async def opened() -> None:
     gate = Path(os.environ[GATE_VARIABLE])
     while not gate.exists():
         await asyncio.sleep(0.01)
+
+
+async def scheduled(app: App, record: Recorder) -> None:
+    """A host with a handler that declares a schedule."""
+
+    @app.job("report", cron="0 3 * * *", timezone="Europe/Madrid")
+    async def report(ctx: Any) -> None: ...
+
+    await serve(app, JobsPart)
+    record("declared")

@@ -61,6 +61,8 @@ SECTIONS: Final[dict[str, dict[str, CommandNoun]]] = {
     "Jobs": {
         "job": CommandNoun("System jobs: submit, list, explain, cancel.",
                            ("relevo.jobs.http.jobs", "relevo.jobs.http.views")),
+        "schedule": CommandNoun("Schedules of handlers: list, pause, resume, run.",
+                                ("relevo.jobs.http.schedules",)),
         "lane": CommandNoun("Lanes of jobs and their counts.", ("relevo.jobs.http.views",)),
     },
     "Messages": {

@@ -17,7 +17,10 @@ from relevo.jobs.querying.conditions import COMPLETED, LOCKED, READY, SUSPENDED,
 from relevo.jobs.querying.query import JobQuery
 from relevo.jobs.registry import JobDefinition
 from relevo.jobs.running.context import JobContext
+from relevo.jobs.schedules.service import Schedule, Schedules
 from relevo.jobs.service import JobHandle, Jobs
+from relevo.kernel.recurrence import describe as describe_rule
+from relevo.kernel.recurrence import next_runs
 from relevo.kernel.running.verdicts import Fail, RetryLater, Suspend
 
 __all__ = [
@@ -43,9 +46,13 @@ __all__ = [
     "PlatformJob",
     "Recurrence",
     "RetryLater",
+    "Schedule",
+    "Schedules",
     "StaleJob",
     "State",
     "Status",
     "Suspend",
     "Unique",
+    "describe_rule",
+    "next_runs",
 ]

@@ -8,6 +8,7 @@ from relevo.errors import InvalidValue
 from relevo.jobs.core.retry import RetryPolicy, time_limit_of
 from relevo.jobs.core.uniqueness import unique_of
 from relevo.jobs.registry import JobDefinition, Registering, described
+from relevo.jobs.schedules.declaration import declared
 from relevo.kernel import callables
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from relevo.jobs.core.uniqueness import Uniqueness
+    from relevo.jobs.model import Missed, Overlap, Recurrence
     from relevo.jobs.service import Jobs
     from relevo.kernel.backoff import Backoff
 
@@ -38,6 +40,12 @@ class JobMethods:
         retry_on: type[BaseException] | Sequence[type[BaseException]] | None = None,
         priority: int | None = None,
         unique: Uniqueness | None = None,
+        every: timedelta | float | None = None,
+        cron: str | None = None,
+        recurrence: str | Recurrence | None = None,
+        timezone: str | None = None,
+        missed: Missed | None = None,
+        overlap: Overlap | None = None,
         auto_delete: bool = False,
         crashes_max: int | None = None,
     ) -> Registering:
@@ -59,11 +67,19 @@ class JobMethods:
         `timeout` limits one run, in seconds; None uses the limit of the lane. `priority` is that of
         submits that name none, in a lane with `priority=True`. `crashes_max` is the number of hosts
         that a job may lose before it fails; None uses the setting `jobs_crashes_max`.
+
+        `every` (seconds), `cron` (`"0 3 * * *"`) or `recurrence` (`"FREQ=WEEKLY;BYDAY=MO"`) makes a
+        schedule of the handler's name, in `timezone` or UTC; `app.jobs.schedules` operates it.
+        `missed` is about runs while no host was there: `coalesce` (one run now, the default),
+        `skip` or `all`; `overlap` about a run that lasts too long: `queue`, `skip` or `parallel`.
         """
         callables.check_name(name, "app.job")
         what = f"handler {name!r}"
         retry = RetryPolicy.of(what, retries, backoff, retry_on)
-
+        schedule = declared(
+            what, every=every, cron=cron, recurrence=recurrence, timezone=timezone, missed=missed,
+            overlap=overlap,
+        )  # fmt: skip
         if lane is not None and pool is not None:
             raise InvalidValue(
                 f"job {name!r} names the lane {lane!r} and the pool {pool!r}; name the pool in the"
@@ -78,7 +94,7 @@ class JobMethods:
             handler = described(
                 name, function, process=process, lane=lane, token=token, auto_delete=auto_delete,
                 time_limit=time_limit_of(what, timeout), crashes_max=crashes_max, retry=retry,
-                priority=priority, unique=unique_of(what, unique),
+                priority=priority, unique=unique_of(what, unique), schedule=schedule,
             )  # fmt: skip
             self.jobs.registry.add(handler)
             return JobDefinition(self.jobs, handler, function)

@@ -112,6 +112,8 @@ class JobsPart(Part[Jobs]):
             idempotent=True,
         )  # fmt: skip
         await self._declare_handlers()
+        if self.service.registry.handlers:
+            await self.service.schedules.declare(self.service.registry.handlers)
 
     async def _declare_handlers(self) -> None:
         handlers = list(self.service.registry.handlers.values())

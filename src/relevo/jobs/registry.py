@@ -25,7 +25,7 @@ from relevo.errors import Conflict, Forbidden, InvalidValue
 from relevo.jobs.arguments import arguments_of, check, converted, named, signature_of
 from relevo.jobs.core.retry import NOT_ORDINARY, RetryPolicy
 from relevo.jobs.core.uniqueness import Unique
-from relevo.jobs.model import LANES, NAME_LENGTH_MAX, Lane
+from relevo.jobs.model import LANES, NAME_LENGTH_MAX, Lane, Recurrence
 from relevo.kernel import callables
 from relevo.kernel.running.budgets import Budgets
 from relevo.kernel.running.places import place_of
@@ -62,6 +62,8 @@ class Handler(Struct, frozen=True, kw_only=True):
     priority: int | None = None
     """Of its jobs, where their submit names none; None is the usual 4."""
     retry: RetryPolicy = NOT_ORDINARY
+    schedule: Recurrence | None = None
+    """When its jobs are submitted without anybody's doing."""
     crashes_max: int | None = None
     """How many hosts a job may lose before it fails; None uses `jobs_crashes_max`."""
     token: Callable[..., Awaitable[str | None] | str | None] | None = None
@@ -150,6 +152,11 @@ class HandlerRegistry:
             raise InvalidValue(
                 f"handler {handler.name!r} names the lane {handler.lane!r}, which is not"
                 f" configured; there are {', '.join(sorted(self.lanes))}"
+            )
+        if handler.schedule is not None and handler.required:
+            raise InvalidValue(
+                f"handler {handler.name!r} needs {', '.join(sorted(handler.required))}, but its"
+                " schedule gives no arguments; give each a default"
             )
         if handler.priority is not None:
             self._check_priority(handler, handler.priority)

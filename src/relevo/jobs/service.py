@@ -22,6 +22,7 @@ from relevo.jobs.querying.explanations import Explanations
 from relevo.jobs.querying.query import EVERYBODY, JobQuery
 from relevo.jobs.querying.views import Views
 from relevo.jobs.registry import EXECUTE, HandlerRegistry, forgotten
+from relevo.jobs.schedules.service import Schedules
 from relevo.jobs.submission import Submitting
 from relevo.jobs.unique_submits import UniqueSubmits
 from relevo.jobs.waits import Waits
@@ -302,6 +303,11 @@ class Jobs(Service):
         See `Chains.unblock`.
         """
         return await self.chains.unblock(id, user=user)
+
+    @property
+    def schedules(self) -> Schedules:
+        """The schedules that handlers declare: list, pause, resume, run now."""
+        return Schedules(self)
 
     def query(self, caller: Caller = EVERYBODY) -> JobQuery:
         """Return a query over all jobs, to be narrowed and awaited: `.where(state=READY).top(50)`.

@@ -152,11 +152,17 @@ def whole(
 
 
 def recurring(
-    recurrence: Recurrence, now: datetime, operation_type: int
+    recurrence: Recurrence,
+    now: datetime,
+    operation_type: int,
+    *,
+    later_than: datetime | None = None,
+    of: UUID | None = None,
 ) -> Callable[[Submission], Submission]:
     """Return the function that makes a job the first row of a series; raises `InvalidRecurrence`.
 
     The search for the first instant may take some time, and is done once for all jobs of a call.
+    With `later_than` the row is that of the first instant after it, of the series `of`.
     """
     if not 0 <= recurrence.misfire_grace <= MISFIRE_GRACE_MAX:
         raise InvalidValue(
@@ -171,7 +177,7 @@ def recurring(
         missed=recurrence.missed, overlap=recurrence.overlap,
         misfire_grace=timedelta(seconds=recurrence.misfire_grace),
     )  # fmt: skip
-    first = series.first(plan)
+    first = series.first(plan) if later_than is None else series.restarted(plan, later_than)
     series.following(plan, first, now)  # if that cannot be counted, it must not be tried when due
     details = {
         "overlap": recurrence.overlap, "missed": recurrence.missed, "ordinal": first.ordinal,
@@ -183,7 +189,7 @@ def recurring(
     }  # fmt: skip
 
     def made(job: Submission) -> Submission:
-        options = {**(job.options or {}), **about, "series": str(job.id)}
+        options = {**(job.options or {}), **about, "series": str(of or job.id)}
         options["details"] = {**options.get("details", {}), **details}
         return msgspec.structs.replace(job, start=first.nominal, options=options)
 
@@ -210,7 +216,7 @@ class Submitting:
 
         async def work(tx: Any) -> None:
             for arrays in batches:
-                await tx.execute(*_statement(arrays))
+                await tx.execute(*statement(arrays))
 
         if len(batches) == 1:
             await self._write(batches[0])
@@ -251,10 +257,10 @@ class Submitting:
         """Store jobs by one statement, and by the function if they need more than rows."""
         rows = _rows(arrays)
         if rows is None or not await self._database.write(SQL.submit_rows, *rows):
-            await self._database.write(*_statement(arrays))
+            await self._database.write(*statement(arrays))
 
 
-def _statement(arrays: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
+def statement(arrays: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
     """The statement that stores jobs, and its arguments."""
     ids, handlers, datas, *others = arrays
     return (SQL.submit, *arrays) if any(others) else (SQL.submit_plain, ids, handlers, datas)

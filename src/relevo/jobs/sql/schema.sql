@@ -156,7 +156,7 @@ alter table relevo.job_history add primary key (id);
 create index job_history_pages on relevo.job_history (created_at, sequence);
 create index job_history_ends on relevo.job_history using brin (completed_at) with (pages_per_range = 16, autosummarize = on);
 create index job_history_failures on relevo.job_history (completed_at) where status <> 30;
-create index job_history_series on relevo.job_history (series) where series is not null;
+create index job_history_series on relevo.job_history (series, id) where series is not null;
 create index job_history_regarding on relevo.job_history (regarding_id) where regarding_id is not null;
 
 -- Which job has the key of a unique job. The next submit of the key judges whether that one still counts; the ends of jobs

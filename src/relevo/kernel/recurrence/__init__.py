@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from relevo.errors import InvalidRecurrence, InvalidValue
 from relevo.kernel.recurrence import cron, reading
+from relevo.kernel.recurrence.cron import every as every_text
 from relevo.kernel.recurrence.describing import Language, described
 from relevo.kernel.recurrence.instants import after, instants
 from relevo.kernel.recurrence.pattern import Pattern, WeekDay
@@ -32,6 +33,7 @@ __all__ = [
     "WeekDay",
     "after",
     "describe",
+    "every_text",
     "instants",
     "next_runs",
     "parse",
