@@ -181,7 +181,7 @@ with gone as (
     g.chain is not null, l.owner_cap is not null and g.owner is not null, g.retain, g.auto_delete, g.system, g.hold, g.lane,
     g.handler, g.name, g.data, g.chain, g.token, g.owner, g.created_by, coalesce($2, g.modified_by), g.saved, g.message_name,
     g.extension, g.regarding_type, g.regarding_id, g.correlation, g.correlation_at, g.request, g.series, g.pattern, g.anchor,
-    g.zone, g.nominal, g.details
+    g.zone, g.nominal, g.details - 'deferred_since'  -- it may wait for newer code as long as a new job
   from gone g join relevo.job_lane l on l.name = g.lane
   returning *
 ), noted as (
