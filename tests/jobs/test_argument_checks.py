@@ -1,4 +1,4 @@
-"""What cannot run is refused where it is written: arguments at submit, mistakes at registration."""
+"""Arguments are compared with the handler's signature at submit, and refused by name."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ import msgspec
 import pytest
 
 from relevo import App
-from relevo.errors import Conflict, InvalidValue
+from relevo.errors import InvalidValue
 from relevo.jobs import JobContext, JobFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tests.jobs.office import Office
 
 pytestmark = pytest.mark.anyio
@@ -86,46 +84,6 @@ async def test_what_json_changes_is_checked_as_it_will_be_read(office: Office) -
     assert f"{jobs[1].id} ended as 'Failed': LookupError: no customer ana\nin the books" in first
     assert "in charge" in rest
     assert failed.value.traceback is not None
-
-
-async def late_context(number: int, ctx: JobContext) -> None: ...
-
-
-def shared_default(ctx: Any, names: list[str] = []) -> None: ...  # noqa: B006
-
-
-def fine(ctx: Any, context: str = "data") -> None: ...
-
-
-@pytest.mark.parametrize(
-    ("register", "refusal"),
-    [
-        (lambda app: app.job(fine), r'write @app\.job\("fine"\)'),
-        (lambda app: app.job(5), r'takes a name, as @app\.job\("name"\), not 5'),
-        (lambda app: app.workflow(fine), r'write @app\.workflow\("fine"\)'),
-        (lambda app: app.container("a").on_changes(fine), r'on_changes\("fine"\)'),
-        (lambda app: app.queue("a").on_messages(fine), r'on_messages\("fine"\)'),
-        (lambda app: app.consumers(fine, sources=[]), r'\("fine"\)'),
-        (lambda app: app.job("a")(late_context), "behind other parameters; put it first"),
-        (lambda app: app.job("a")(shared_default), "write names=None, and make a new list inside"),
-        (lambda app: app.job("a", retries=-1), "retries=-1; give a number from 0"),
-    ],
-)  # fmt: skip
-def test_a_mistake_in_a_registration_fails_at_once(
-    register: Callable[[App], Any], refusal: str
-) -> None:
-    app: Any = App()
-    app.job("fine")(fine)
-    with pytest.raises(InvalidValue, match=refusal):
-        register(app)
-
-
-def test_a_name_that_is_taken_says_by_which_functions() -> None:
-    app = App()
-    app.job("fine")(fine)
-    where = r"tests\.jobs\.test_argument_checks\.fine \(line \d+\), and now .*charge \(line"
-    with pytest.raises(Conflict, match=where):
-        app.job("fine")(charge)
 
 
 async def test_a_submit_without_await_is_named(office: Office) -> None:

@@ -5,14 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from relevo.actors.actor import Actor
-from relevo.actors.definitions import default_max_local
+from relevo.actors.definitions import (
+    ActorTypeOptions,
+    StatelessTypeOptions,
+    check_declaration,
+    default_max_local,
+)
 from relevo.kernel import callables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from relevo.actors.core.identity import Key
-    from relevo.actors.definitions import ActorTypeOptions, RegisteringActor, StatelessTypeOptions
+    from relevo.actors.definitions import RegisteringActor
     from relevo.actors.service import Actors
 
 I = TypeVar("I")  # noqa: E741 - an interface
@@ -59,6 +64,9 @@ class ActorMethods:
         """
         _check_written(name_or_interface, key, "app.actor")
         if isinstance(name_or_interface, str):
+            check_declaration(
+                "app.actor", name_or_interface, implements, options, ActorTypeOptions
+            )  # fmt: skip
             return self.actors.define(name_or_interface, implements=implements, **options)
         return self.actors.proxy(name_or_interface, key, type=type)
 
@@ -108,6 +116,9 @@ class ActorMethods:
         _check_written(name_or_interface, name, "app.stateless")
         if not isinstance(name_or_interface, str):
             return self.actors.stateless(name_or_interface, name, type=type)
+        check_declaration(
+            "app.stateless", name_or_interface, implements, options, StatelessTypeOptions
+        )
         permit = None
         if max_cluster is not None:
             permit = self.actors.permit_of(f"stateless:{name_or_interface}", max_cluster)

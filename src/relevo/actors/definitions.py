@@ -20,11 +20,12 @@ from relevo.actors.markers import markers_of
 from relevo.actors.running.context import ActorContext
 from relevo.actors.running.memory.document import StateCodec
 from relevo.errors import Conflict, InvalidValue, NotFound
+from relevo.kernel import checking
 from relevo.kernel.events import Catalogue
 from relevo.kernel.telemetry.turns import ActorFigures, TurnFigures
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from relevo.actors.calls.filters import Filter
     from relevo.actors.calls.message_proxies import Place
@@ -101,6 +102,19 @@ class StatelessTypeOptions(TypedDict, total=False):
     turn_timeout: float
 
 
+def check_declaration(
+    decorator: str, name: str, implements: Any, options: Mapping[str, Any], allowed: type
+) -> None:
+    """Refuse a declaration without an interface, or with an option that does not exist."""
+    what = f"@{decorator}({name!r})"
+    checking.options(what, options, allowed.__annotations__)
+    if implements == ():
+        raise InvalidValue(
+            f"{what} needs implements=, the interface that callers use: a class derived from"
+            " relevo.actors.Interface"
+        )
+
+
 class RegisteringActor(Protocol):
     """Makes the class below it a type of actors."""
 
@@ -122,6 +136,12 @@ class ActorDefinition:
         permit: Permit | None = None,
     ) -> None:
         self.name = checked_type(name)
+        given: Any = cls
+        if not isinstance(given, type) or not issubclass(given, Actor):
+            raise InvalidValue(
+                f"the decorator of the actor type {name!r} stands above a class derived from"
+                f" relevo.actors.Actor, not above {given!r}"
+            )
         self.cls = cls
         self.implements = implements
         self.options = options

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import msgspec
@@ -12,6 +13,9 @@ import msgspec
 from relevo import limits
 from relevo.errors import InvalidValue, TooLarge
 from relevo.kernel.decoding import has_nul
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
 
 _ENCODER = msgspec.json.Encoder()
 
@@ -70,6 +74,15 @@ def aware(value: datetime, what: str) -> datetime:
             f"{what} is {value.isoformat()}; the last year is {limits.YEAR_MAX}", pointer=what
         )
     return value
+
+
+def options(what: str, given: Iterable[str], allowed: Collection[str]) -> None:
+    """Refuse an option that does not exist, and name the one that may be meant."""
+    for name in given:
+        if name not in allowed:
+            near = difflib.get_close_matches(name, allowed, n=1)
+            hint = f"do you mean {near[0]}?" if near else f"there are {', '.join(sorted(allowed))}"
+            raise InvalidValue(f"{what} takes no option {name!r}; {hint}", pointer=name)
 
 
 def seconds(value: float | timedelta) -> float:

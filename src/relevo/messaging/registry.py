@@ -110,12 +110,9 @@ def defined(
     )
     options["reserved"] = options.get("reserved") or {}
     options["max_per_class"] = options.get("max_per_class") or {}
-    try:
-        definition = ConsumersDefinition(
-            name=name, handler=handler, kind=kind, sources=_checked_sources(sources), **options
-        )
-    except TypeError as error:
-        raise InvalidValue(f"consumers {name!r} cannot be defined: {error}") from error
+    definition = ConsumersDefinition(
+        name=name, handler=handler, kind=kind, sources=_checked_sources(sources), **options
+    )
     return _checked(definition)
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
-from relevo.kernel import callables
+from relevo.errors import InvalidValue
+from relevo.kernel import callables, checking
 from relevo.kernel.part import PerConnection, Service
 from relevo.messaging.definitions import Definitions
-from relevo.messaging.endpoints import received
+from relevo.messaging.endpoints import Source, received
 from relevo.messaging.entities import Entities, EntityRecord
 from relevo.messaging.handles import PriorityTopic, Queue, Topic
+from relevo.messaging.model import (
+    ConsumersOptions,
+)
 from relevo.messaging.operating import consumers
 from relevo.messaging.operating.scaling import Scaler
 from relevo.messaging.receiving import Receiving
@@ -24,9 +28,7 @@ if TYPE_CHECKING:
 
     from relevo.kernel.part import Connection
     from relevo.kernel.postgres import Database, Wakeups
-    from relevo.messaging.endpoints import Source
     from relevo.messaging.model import (
-        ConsumersOptions,
         QueueOptions,
         ReceiveMode,
         TopicOptions,
@@ -149,6 +151,15 @@ class Messaging(Service):
     ) -> RegisteringConsumers:
         """Make a function the handler of messages from these sources; `app.consumers` explains."""
         callables.check_name(name, "app.consumers" if len(sources) > 1 else "queue.on_messages")
+
+        checking.options(f"consumers {name!r}", options, ConsumersOptions.__annotations__)
+        for one in sources:
+            if not isinstance(one, Source):
+                raise InvalidValue(
+                    f"sources of consumers {name!r} are queues and subscriptions, such as"
+                    f" app.queue({str(one)!r}), not {one!r}",
+                    pointer="sources",
+                )
 
         def register(function: H) -> H:
             paths = [str(one.path) for one in sources]

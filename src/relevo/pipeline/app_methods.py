@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from relevo.jobs.core.retry import RetryPolicy, time_limit_of
 from relevo.jobs.registry import Handler
+from relevo.kernel import callables
 from relevo.pipeline import tables
 from relevo.pipeline.model import Image, Step, StepMode, StepStage, message_handler
 
@@ -98,6 +99,8 @@ class PipelineMethods:
         its `execute(ctx)` is called.
         """
 
+        callables.check_name(message, "app.step")
+
         def register(function: F) -> F:
             title = name or str(getattr(function, "__name__", ""))
             what = f"step {title!r}"
@@ -118,6 +121,7 @@ class PipelineMethods:
 
     def message(self, name: str) -> Callable[[F], F]:
         """Register the body of a custom message, which returns a dict of outputs or None."""
+        callables.check_name(name, "app.message")
 
         async def run(job: JobContext) -> Any:
             return await job.service.execute(name, input=job.data)

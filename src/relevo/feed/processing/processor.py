@@ -15,7 +15,7 @@ from relevo.feed.options import ProcessorOptions, ProcessorSettings
 from relevo.feed.processing import context, memory_leases
 from relevo.feed.reading import bounds, filters
 from relevo.feed.reading import start as starts
-from relevo.kernel import callables, uses
+from relevo.kernel import callables, checking, uses
 from relevo.kernel.backoff import Backoff
 from relevo.kernel.telemetry.logs import get_logger
 
@@ -149,6 +149,7 @@ class Processor:
                 f"a processor's name has 1 to {limits.NAME_LENGTH_MAX} characters; hosts that use"
                 " the same name share the work"
             )
+        checking.options(f"processor {name!r}", options, ProcessorSettings.__struct_fields__)
         settings = self.settings = ProcessorSettings(**options)
         self.container = container
         self.name = name
