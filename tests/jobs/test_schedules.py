@@ -79,12 +79,15 @@ async def test_a_declaration_is_stored_once_changed_and_removed(office: Office) 
     assert await rows(office) == []
 
 
-async def test_hosts_that_start_at_once_make_one_series(office: Office, tmp_path: Path) -> None:
+@pytest.mark.parametrize("hosts", [5, pytest.param(20, marks=pytest.mark.soak)])
+async def test_hosts_that_start_at_once_make_one_series(
+    office: Office, tmp_path: Path, hosts: int
+) -> None:
     async with Cluster(
         office.url, "tests.jobs.programs:scheduled", tmp_path, settings=QUICK
     ) as cluster:  # fmt: skip
-        await asyncio.gather(*(cluster.start(name) for name in "abcde"))
-        await cluster.until(lambda: len(cluster.records("declared")) == 5, "five declarations")
+        await asyncio.gather(*(cluster.start(f"host-{n}") for n in range(hosts)))
+        await cluster.until(lambda: len(cluster.records("declared")) == hosts, "all declarations")
     assert len(await rows(office)) == 1
 
 
@@ -192,6 +195,15 @@ async def test_a_schedule_that_has_ended_stays_ended(office: Office) -> None:
     assert (await schedules.get("report")).state == "ended"
     await schedules.resume("report")
     assert (await schedules.get("report")).state == "active"
+
+
+async def test_a_submitted_series_may_have_a_cron_line(office: Office) -> None:
+    job = await office.jobs.submit("work", recurrence="15 6 * * *", timezone="Europe/Madrid")
+    at = (await job.get()).postpone_until
+    assert at is not None
+    assert (at.minute, at.second, at.hour in (4, 5)) == (15, 0, True)
+    with pytest.raises(InvalidRecurrence, match="iCalendar rule such as FREQ=DAILY, not by a cron"):
+        await office.jobs.submit("work", recurrence="@daily", options={"operation_type": 13})
 
 
 def tell(number: int) -> None: ...

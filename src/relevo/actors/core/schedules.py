@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 FIRST_RETRY_SECONDS: Final = 2.0
 LONGEST_RETRY_SECONDS: Final = 300.0
+_COUNTED_MAX: Final = 10_000
+"""Missed occurrences of a rule that are counted one by one."""
 
 
 class ReminderSchedule(Struct, frozen=True, kw_only=True, array_like=True):
@@ -99,11 +101,13 @@ def occurrence(schedule: ReminderSchedule, due: datetime, now: datetime) -> Occu
         missed = int((now - due).total_seconds() // schedule.every)
         upcoming = next(_later(schedule, now), None)
     else:
-        for instant in _later(schedule, due):
+        for instant in islice(_later(schedule, due), _COUNTED_MAX):
             if instant > now:
                 upcoming = instant
                 break
             missed += 1
+        else:  # too many to be counted, as of a rule by the second after a long outage
+            upcoming = next(_later(schedule, now), None)
     return Occurrence(schedule.missed == "coalesce", due, missed, upcoming)
 
 

@@ -57,7 +57,11 @@ _LATE: Final = 6
     metavar="SECONDS",
     help="Equal jobs also count after their success, for this time.",
 )
-@click.option("--recurrence", metavar="RULE", help="Makes a series, such as FREQ=DAILY;INTERVAL=3.")
+@click.option(
+    "--recurrence",
+    metavar="RULE",
+    help="Makes a series: FREQ=DAILY;INTERVAL=3, or cron: 0 3 * * *.",
+)
 @click.option(
     "--timezone", metavar="ZONE", help="Of the rule, such as Europe/Madrid. Default: UTC."
 )

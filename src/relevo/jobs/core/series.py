@@ -22,7 +22,7 @@ from relevo.errors import InvalidRecurrence
 from relevo.jobs.core import codes
 from relevo.jobs.core.operation_types import DAILY_AT_MOST, RECURRING, label_of
 from relevo.jobs.states import CommandRefusal
-from relevo.kernel.recurrence import Pattern, after, instants, parse
+from relevo.kernel.recurrence import Pattern, after, instants, is_cron, parse
 from relevo.kernel.zones import zone_of
 
 if TYPE_CHECKING:
@@ -98,6 +98,11 @@ def plan(
         raise InvalidRecurrence(
             f"{label_of(operation_type)} recurs DAILY or less often, not {pattern.frequency}",
             kind="frequency",
+        )
+    if operation_type in DAILY_AT_MOST and is_cron(text):
+        raise InvalidRecurrence(
+            f"{label_of(operation_type)} recurs by an iCalendar rule such as FREQ=DAILY, not by a"
+            f" cron line such as {text!r}"
         )
     series = Series(
         pattern=pattern,

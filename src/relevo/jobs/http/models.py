@@ -56,7 +56,10 @@ IfMatch = Annotated[
 class RecurrenceBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a job recurs."""
 
-    pattern: Annotated[str, Meta(max_length=256, description="Such as `FREQ=DAILY;INTERVAL=3`.")]
+    pattern: Annotated[
+        str,
+        Meta(max_length=256, description="`FREQ=DAILY;INTERVAL=3`, `0 3 * * *` or `@every 90s`."),
+    ]
     start: Instant | None = None
     timezone: (
         Annotated[str, Meta(max_length=64, description="IANA name; without it, UTC.")] | None

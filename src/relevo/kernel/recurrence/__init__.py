@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from relevo.errors import InvalidRecurrence, InvalidValue
 from relevo.kernel.recurrence import cron, reading
 from relevo.kernel.recurrence.cron import every as every_text
+from relevo.kernel.recurrence.cron import is_cron
 from relevo.kernel.recurrence.describing import Language, described
 from relevo.kernel.recurrence.instants import after, instants
 from relevo.kernel.recurrence.pattern import Pattern, WeekDay
@@ -35,6 +36,7 @@ __all__ = [
     "describe",
     "every_text",
     "instants",
+    "is_cron",
     "next_runs",
     "parse",
 ]
@@ -49,7 +51,7 @@ def parse(text: str) -> Pattern:
         raise InvalidRecurrence(
             f"a recurrence pattern has at most {LENGTH_MAX} characters, not {len(text)}"
         )
-    return cron.parse(text) if cron.is_cron(text.strip()) else reading.parse(text)
+    return cron.parse(text) if is_cron(text) else reading.parse(text)
 
 
 def describe(rule: str | Pattern, language: Language = "en") -> str:

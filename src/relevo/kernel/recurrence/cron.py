@@ -90,6 +90,7 @@ def is_cron(text: str) -> bool:
     >>> is_cron("0 3 * * *"), is_cron("@daily"), is_cron("FREQ=DAILY")
     (True, True, False)
     """
+    text = text.strip()
     return text.startswith("@") or ("=" not in text and len(text.split()) > 1)
 
 
