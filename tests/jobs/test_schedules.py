@@ -58,6 +58,10 @@ async def test_a_declaration_is_stored_once_changed_and_removed(office: Office) 
     runs = await schedules.next_runs("report", 3)
     assert (len(runs), runs[0]) == (3, found.next_run)
 
+    # Its waiting run follows the handler into another lane.
+    await start(office, cron="0 3 * * *", timezone="Europe/Madrid", missed="skip", lane="bulk")
+    assert [row["lane"] for row in await rows(office)] == ["bulk"]
+
     # A host that does not have the handler leaves it alone.
     await start(office, "other", every=HOUR)
     assert [one.name for one in await schedules.list()] == ["other", "report"]

@@ -199,7 +199,7 @@ class Schedules:
         rows = await self._database.fetch(SQL.stored, list(handlers))
         stored = {row["name"]: row["recurrence"] for row in rows}
         for name, handler in sorted(handlers.items()):
-            text = None if handler.schedule is None else _text(handler.schedule)
+            text = None if handler.schedule is None else _text(handler, handler.schedule)
             if text == stored.get(name):
                 continue
             token = None if text is None else await handler.token_of({})
@@ -287,8 +287,10 @@ def _is_paused(row: Mapping[str, Any], now: datetime) -> bool:
     )
 
 
-def _text(recurrence: Recurrence) -> str:
-    return msgspec.json.encode(recurrence).decode()
+def _text(handler: Handler, recurrence: Recurrence) -> str:
+    """Return what is stored of a declaration; waiting runs have the lane and priority, too."""
+    declared = {"lane": handler.lane, "priority": handler.priority}
+    return msgspec.json.encode({**msgspec.structs.asdict(recurrence), **declared}).decode()
 
 
 def _missing(name: str) -> NotFound:
