@@ -158,6 +158,7 @@ WALKS: dict[str, Walk] = {
     "actors.quarantine.list": Walk("/v1/actor-quarantine"),
     "actors.reminders.list": Walk("/v1/actors/till/s:0/reminders", ("name",)),
     "audit.list": Walk("/v1/audit"),
+    "events.read": Walk("/v1/events"),
     "webhooks.list": Walk("/v1/webhooks", ("name",)),
     "webhooks.deliveries.list": Walk("/v1/webhooks/hook0/deliveries"),
     "bulk_deletes.list": Walk("/v1/bulk-deletes"),

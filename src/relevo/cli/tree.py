@@ -53,6 +53,7 @@ SECTIONS: Final[dict[str, dict[str, CommandNoun]]] = {
         "completion": CommandNoun("Print the completion script of a shell."),
     },
     "Events out": {
+        "event": CommandNoun("The event log: read.", ("relevo.http.events",)),
         "webhook": CommandNoun(
             "Webhooks: create, list, pause, rotate, replay.",
             ("relevo.webhooks.http.webhooks", "relevo.webhooks.http.deliveries"),

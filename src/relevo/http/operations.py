@@ -21,7 +21,7 @@ from relevo.feed.http import administration, changes, dead_letters, units
 from relevo.governance.http import limits as rate_limits
 from relevo.governance.http import pools, resolvers
 from relevo.history.http import figures
-from relevo.http import openapi, system, v1
+from relevo.http import events, openapi, system, v1
 from relevo.http.answers import Surfaces
 from relevo.jobs.http import jobs, schedules, views
 from relevo.kernel.operation import PUBLIC, Method, Operation, Operations, Text
@@ -70,7 +70,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *pools.operation, *rate_limits.operation, *resolvers.operation,
     *bulk_deletes.operation, *metadata.operation, *rows.operation, *dataverse_changes.operation,
     *bulk_actions.operation, *messages.operation,
-    *webhooks.operation, *deliveries.operation, *audit.operation,
+    *events.operation, *webhooks.operation, *deliveries.operation, *audit.operation,
 )  # fmt: skip
 
 _BY_NAME: Final = {operation.name: operation for operation in OPERATIONS}

@@ -17,10 +17,9 @@ from relevo.kernel.operation import PUBLIC, Operation, Operations, Reply, Versio
 
 # Written out by hand: a change of what a role may do has to be made twice, on purpose.
 VIEWER = {
-    "actors:read", "audit:read", "containers:read", "feeds:read", "governance:read", "health:read",
-    "history:read",
-    "hosts:read", "jobs:read", "leases:read", "metrics:read", "queues:read", "router:read",
-    "webhooks:read", "workers:read",
+    "actors:read", "audit:read", "containers:read", "events:read", "feeds:read",
+    "governance:read", "health:read", "history:read", "hosts:read", "jobs:read", "leases:read",
+    "metrics:read", "queues:read", "router:read", "webhooks:read", "workers:read",
 }  # fmt: skip
 MAY = {
     "admin": set(roles.PERMISSIONS),

@@ -28,6 +28,7 @@ PERMISSIONS: Final = {
     "bulk:run": RIGHTS["bulk.run"],
     "containers:manage": "make, split and drop containers",
     "containers:read": "see containers and their ranges",
+    "events:read": "read the events of all parts",
     "feeds:manage": "pause, move, cut and delete processors, redrive and discard dead letters",
     "feeds:read": "see who reads feeds, and how far behind",
     "governance:manage": "make, change and remove pools, limits and resolvers",

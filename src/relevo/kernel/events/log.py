@@ -109,6 +109,7 @@ class EventLog(Service):
             events=events,
             continuation=model.encode(LogPlace(place.incarnation, positions)),
             caught_up=not events,
+            began_at=model.encode(place),
         )
 
     async def state(self) -> LogState:

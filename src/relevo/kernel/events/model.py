@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -13,6 +13,9 @@ from msgspec import Struct
 from relevo import limits
 from relevo.errors import BadContinuation, InvalidValue
 from relevo.kernel.postgres.restores import Lost
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 By = Literal["subject", "pipeline"]
 """The choice of an event's stripe, and so of its order."""
@@ -112,6 +115,8 @@ class EventPage(Struct, frozen=True, kw_only=True):
     continuation: str
     caught_up: bool
     """True when nothing that was committed before this read is pending."""
+    began_at: str
+    """The continuation at which it begins."""
 
 
 class LogPlace(Struct, frozen=True, array_like=True):
@@ -129,8 +134,7 @@ def encode(place: LogPlace) -> str:
 def decode(text: str, state: LogState) -> LogPlace:
     """Return the position in a continuation; refuse one that is damaged or of another log."""
     try:
-        raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-        place = msgspec.json.decode(raw, type=LogPlace)
+        place = _read(text)
     except (binascii.Error, ValueError) as error:
         raise BadContinuation("the continuation cannot be read; pass it as it was given") from error
     if place.incarnation != state.incarnation:
@@ -138,6 +142,20 @@ def decode(text: str, state: LogState) -> LogPlace:
     if place.positions.keys() != {stripe.id for stripe in state.stripes}:
         raise BadContinuation("the continuation names other stripes than the event log has")
     return place
+
+
+def positions_behind(page: EventPage) -> Iterator[str]:
+    """Yield the continuation behind each event of a page."""
+    place = _read(page.began_at)
+    positions = dict(place.positions)
+    for event in page.events:
+        positions[event.stripe] = event.lsn
+        yield encode(LogPlace(place.incarnation, positions))
+
+
+def _read(text: str) -> LogPlace:
+    raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    return msgspec.json.decode(raw, type=LogPlace)
 
 
 def check_start(start: object) -> Start:

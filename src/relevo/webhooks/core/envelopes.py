@@ -43,10 +43,15 @@ class _Answer(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def body(recorded: Recorded, form: EventFormat) -> bytes:
-    """Return an event as it is sent."""
-    if form == "eventgrid":
-        return msgspec.json.encode([_event_grid(recorded)])
-    return msgspec.json.encode(_cloud_event(recorded))
+    """Return an event as it is sent: Event Grid sends arrays."""
+    shown = document(recorded, form)
+    return b"[" + shown + b"]" if form == "eventgrid" else shown
+
+
+def document(recorded: Recorded, form: EventFormat) -> bytes:
+    """Return the JSON of an event."""
+    shown = _event_grid(recorded) if form == "eventgrid" else _cloud_event(recorded)
+    return msgspec.json.encode(shown)
 
 
 def headers(form: EventFormat, webhook: str, attempt: int, schema: int) -> dict[str, str]:
