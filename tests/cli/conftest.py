@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.e2e.conftest import site
+from tests.e2e.conftest import cli, site
 
-__all__ = ["site"]
+__all__ = ["cli", "site"]

@@ -160,7 +160,8 @@ class Cli:
         self._hosts = 0
         clean = {key: value for key, value in os.environ.items() if "RELEVO_" not in key}
         told = {f"RELEVO_{key.upper()}": value for key, value in settings.items()}
-        self.environment = {**clean, **QUICK, "RELEVO_HOME": str(folder / "home"), **told}
+        own = {"RELEVO_HOME": str(folder / "home"), "XDG_CONFIG_HOME": str(folder / "config")}
+        self.environment = {**clean, **QUICK, **own, **told}
 
     def __call__(self, *arguments: str, stdin: str = "", **settings: str) -> Result:
         environment = self._with(settings)
@@ -261,6 +262,7 @@ def invoke(*arguments: str, environment: Mapping[str, str] | None = None) -> Res
     with unchanged_logging(), pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if "RELEVO_" in name]:
             patch.delenv(name)
+        patch.setenv("XDG_CONFIG_HOME", os.devnull)
         for name, value in (environment or {}).items():
             patch.setenv(name, value)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

@@ -249,4 +249,7 @@ def test_options_given_later_win_and_contradictions_are_refused(site: Site) -> N
     assert "either --url or --database" in refused.err
     # an option wins over the environment: --database is not contradicted by RELEVO_URL
     told = {"RELEVO_URL": "http://127.0.0.1:1"}
-    assert site.run("host", "list", "--home", str(site.cli.folder / "home"), **told).code == 0
+    assert site.run("host", "list", "--schema", "relevo", **told).code == 0
+    # nor is --home overruled by RELEVO_DATABASE_URL
+    elsewhere = site.run("host", "list", "--home", str(site.cli.folder / "elsewhere"))
+    assert "there is no database in" in elsewhere.err

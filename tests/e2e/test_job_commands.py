@@ -167,7 +167,7 @@ def test_views_and_the_picture_tell_how_jobs_stand(desk: Desk) -> None:
     [
         (("job", "submit", "x", "[1]"), "DATA"),
         (("job", "submit", "x", "{"), "JSON"),
-        (("job", "show", "7"), "UUID"),
+        (("job", "show", "7"), "not an id"),
         (("job", "submit", ""), "handler takes a text of length >= 1"),
         (("job", "postpone", str(uuid.UUID(int=1))), "Missing option '--until'"),
         (("job", "list", "--limit", "0"), "'--limit': limit takes a whole number >= 1"),

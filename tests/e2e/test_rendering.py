@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -10,12 +11,15 @@ from uuid import UUID
 import click
 import msgspec
 import pytest
+import yaml
 from msgspec import Meta, Struct
 from rich.console import Console
 
+from relevo.cli.formats import text_of
 from relevo.cli.generic import fields
 from relevo.cli.printing import printable
 from relevo.cli.render import Renderer
+from relevo.cli.session import OUTPUTS
 from relevo.kernel.command_words import singular
 from relevo.kernel.operation import Operation
 
@@ -247,8 +251,10 @@ def test_json_on_a_terminal_escapes_what_would_change_the_terminal() -> None:
     assert msgspec.json.decode(piped, type=Things) == things
 
 
-@pytest.mark.parametrize("output", ["table", "json"])
-@pytest.mark.parametrize("value", [Things([Thing(name=HOSTILE)]), Thing(name=HOSTILE)])
+@pytest.mark.parametrize("output", OUTPUTS)
+@pytest.mark.parametrize(
+    "value", [Things([Thing(name=HOSTILE, labels={HOSTILE: HOSTILE})]), Thing(name=HOSTILE)]
+)
 def test_nothing_on_a_terminal_has_characters_that_would_change_it(
     value: Struct, output: Output
 ) -> None:
@@ -262,3 +268,43 @@ def test_lines_of_json_on_a_terminal_are_escaped_too(cli: Cli) -> None:
         terminal = cli.on_terminal("job", *arguments)
         assert terminal.end() == 0, terminal.said
         assert not {"\x9b", "\u202e"} & set(terminal.said)
+
+
+ROWS = Things([Thing(name="no", labels={"k": "v"}), Thing(name='b,\n"', live=False)])
+
+
+def test_yaml_is_read_back_as_the_same_value() -> None:
+    values = {
+        "list": [1, {"b": [], "c": {"d": "no", "e": None}}, [1, 2, ["x y"]]],
+        "time": "2031-05-30T18:00:00Z", "text": HOSTILE.replace("\U000e0001", "") + "\n: #",
+        "small": 1e-7, "": {}, "n": "1",
+    }  # fmt: skip
+    assert yaml.safe_load(text_of(values, "yaml")) == values
+    assert yaml.safe_load(_shown(ROWS, output="yaml")) == msgspec.to_builtins(ROWS)
+
+
+def test_csv_has_all_fields_and_is_read_back() -> None:
+    read = list(csv.DictReader(io.StringIO(_shown(ROWS, output="csv"))))
+    assert [row["name"] for row in read] == ["no", 'b,\n"']
+    assert (read[0]["labels"], read[1]["live"], read[0]["made_at"]) == ('{"k": "v"}', "false", "")
+
+
+def test_ids_are_one_on_each_line() -> None:
+    assert _shown(Things([Thing(name="a"), Thing(name="b")]), output="ids") == "a\nb\n"
+    leases = [{"kind": "feed", "unit": "u", "name": "0-10", "id": 1}]
+    assert text_of({"items": leases}, "ids", "LeaseInfo") == "feed u 0-10\n"
+
+
+def test_values_that_follow_each_other_can_be_told_apart() -> None:
+    file = io.StringIO()
+    cases: tuple[tuple[Output, str], ...] = (
+        ("json", '{"a": 1}\n{"a": 2}\n'),
+        ("yaml", "---\na: 1\n---\na: 2\n"),
+        ("csv", "a\n1\n2\n"),
+    )
+    for form, wanted in cases:
+        file.seek(file.truncate(0))
+        renderer = Renderer(form, Console(file=file, width=100))
+        for number in (1, 2):
+            renderer.data({"a": number}, line=True)
+        assert file.getvalue() == wanted

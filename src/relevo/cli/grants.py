@@ -56,8 +56,8 @@ def grants(session: Session, /, *, apply: bool, **names: str | None) -> None:
             return made
 
     made = asyncio.run(run())
-    if session.output == "json":
-        Renderer("json").result(Grants(made, apply))
+    if session.output != "table":
+        Renderer(session.output).result(Grants(made, apply))
         return
     for statement in made:
         click.echo(f"{statement};")

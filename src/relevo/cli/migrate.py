@@ -75,8 +75,8 @@ def plan(session: Session) -> None:
 def up(session: Session) -> None:
     """Apply pending migrations; safe while hosts run, and safe to repeat."""
     done = _on_database(session, migrations.up, creates=True)
-    if session.output == "json":
-        Renderer("json").result(Applied(done))
+    if session.output != "table":
+        Renderer(session.output).result(Applied(done))
         return
     for label in done:
         click.echo(f"applied {label}")

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from relevo.cli.session import OUTPUTS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -64,11 +66,18 @@ REMOTE: Final = (
         help="CA certificates for --url (PEM), instead of the system's. Also: RELEVO_CA.",
     ),
 )
+SELECTION: Final = (
+    SharedOption(
+        "--context",
+        metavar="NAME",
+        help="Use the database or host of `relevo context save NAME`. Also: RELEVO_CONTEXT.",
+    ),
+)
 OUTPUT: Final = (
     SharedOption(
         "--output",
         "-o",
-        type=click.Choice(("table", "json")),
+        type=click.Choice(OUTPUTS),
         help="Output format. Default: table.",
     ),
 )
@@ -82,8 +91,8 @@ ALWAYS: Final = (
 )
 DEBUG: Final = ALWAYS[1:]
 """The options of commands that connect to nothing."""
-EVERYWHERE: Final = (*WHERE, *REMOTE, *OUTPUT, *ALWAYS)
-LOCAL: Final = (*WHERE, *OUTPUT, *ALWAYS)
+EVERYWHERE: Final = (*WHERE, *REMOTE, *SELECTION, *OUTPUT, *ALWAYS)
+LOCAL: Final = (*WHERE, *SELECTION, *OUTPUT, *ALWAYS)
 """The options of commands that never use HTTP."""
 
 

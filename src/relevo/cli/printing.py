@@ -6,7 +6,6 @@ import json
 import sys
 
 import click
-import msgspec
 
 
 def note(text: str) -> None:
@@ -14,15 +13,14 @@ def note(text: str) -> None:
     click.echo("\n".join(map(printable, text.split("\n"))), err=True)
 
 
-def echo_json(body: bytes, *, indent: int = -1) -> None:
-    """Write JSON to standard output, in one line unless `indent` is given."""
-    text = msgspec.json.format(body, indent=indent).decode()
-    click.echo(json_printable(text) if sys.stdout.isatty() else text)
-
-
 def echo_text(text: str) -> None:
     """Write a text to standard output."""
-    click.echo("\n".join(map(printable, text.split("\n"))) if sys.stdout.isatty() else text)
+    click.echo(terminal_text(text) if sys.stdout.isatty() else text)
+
+
+def terminal_text(text: str, *, json: bool = False) -> str:
+    """Return text, or JSON, as it may be written to a terminal: only line ends control it."""
+    return "\n".join(map(json_printable if json else printable, text.split("\n")))
 
 
 def printable(text: str) -> str:

@@ -21,9 +21,9 @@ _HEAD = """\
 
 Commands work on the embedded database of this folder (`.relevo`), on the one that `--database`
 names, or with `--url` over HTTP on a running host, with the access key in `RELEVO_KEY`,
-`RELEVO_KEY_FILE` or `--key`. Results and exit codes are the same in all cases. Results are tables
-(plain columns in a pipe), or with `--output json` the JSON of the API. An error is one line on
-standard error that says what to do. `relevo completion` prints scripts for tab completion.
+`RELEVO_KEY_FILE` or `--key`; a saved context stands for these. Results and exit codes are the same
+in all cases. [Use the command line](../how-to/use-the-command-line.md) explains contexts, output
+formats, short ids and `--watch`. An error is one line on standard error that says what to do.
 """
 
 
@@ -36,8 +36,8 @@ def page() -> str:
         "## Exit codes\n",
         _table(("code", "meaning"), ((f"`{each.code}`", each.meaning) for each in EXITS)),
         "## Options of every command\n",
-        "They may come before or after the command's name. Commands that work on the database"
-        " directly do not take `--url` and `--key`.\n",
+        "They may come before or after the command's name. A command refuses those that have"
+        " no effect on it.\n",
         _table(("option", "meaning"), _records(EVERYWHERE, context)),
         "## Commands\n",
         *_commands(root, context),

@@ -1,7 +1,7 @@
 """Shows the results of all commands.
 
-`json` is the JSON of the API. `table` has rules and relative times on a terminal, and plain columns
-with exact times in a pipe or a file.
+`json` is the JSON of the API, and `yaml`, `csv` and `ids` are made of it. `table` has rules and
+relative times on a terminal, and plain columns with exact times in a pipe or a file.
 """
 
 from __future__ import annotations
@@ -14,15 +14,18 @@ import msgspec
 from msgspec import Struct, inspect
 from rich import box
 from rich.cells import cell_len as _width
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
 from relevo.cli.columns import COLUMNS
-from relevo.cli.printing import json_printable, printable
+from relevo.cli.formats import text_of
+from relevo.cli.printing import printable, terminal_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from rich.console import RenderableType
 
     from relevo.cli.session import Output
 
@@ -47,16 +50,17 @@ class Renderer:
     def __init__(self, output: Output = "table", console: Console | None = None) -> None:
         self.output = output
         self.console = console or new_console()
+        self._headed = False
 
     def show(self, body: bytes, response: Any) -> None:
         """Show a JSON answer of the type `response`."""
         if self.output == "json":
-            text = msgspec.json.format(body, indent=2).decode()
-            shown = json_printable(text) if self.console.is_terminal else text
-            self.console.out(shown, highlight=False)
+            self._write(f"{msgspec.json.format(body, indent=2).decode()}\n")
             return
         decoded = msgspec.json.decode(body)
-        if isinstance(decoded, dict) and isinstance(decoded.get("items"), list):
+        if self.output != "table":
+            self.data(decoded, response)
+        elif isinstance(decoded, dict) and isinstance(decoded.get("items"), list):
             self.table(decoded["items"], _item_type(response))
         else:
             self.record(decoded, response)
@@ -64,6 +68,23 @@ class Renderer:
     def result(self, value: Struct) -> None:
         """Show a result that did not come from an operation."""
         self.show(msgspec.json.encode(value), type(value))
+
+    def data(self, value: Any, response: Any = None, *, line: bool = False) -> None:
+        """Write decoded JSON for programs, also where the output is for people.
+
+        With `line` it is one of many values that follow each other.
+        """
+        form = "json" if self.output == "table" else self.output
+        kind = getattr(_item_type(response), "__name__", "")
+        text = text_of(value, form, kind, line=line)
+        if line and form == "csv" and self._headed:
+            text = text.partition("\n")[2]
+        self._headed = True
+        self._write(text)
+
+    def _write(self, text: str) -> None:
+        shown = terminal_text(text, json=self.output != "csv") if self.console.is_terminal else text
+        self.console.out(shown, highlight=False, end="")
 
     def table(self, rows: Sequence[Mapping[str, Any]], kind: Any = None) -> None:
         """Show rows, without the columns that are empty in all of them."""
@@ -100,14 +121,24 @@ class Renderer:
 
     def record(self, value: Any, kind: Any = None) -> None:
         """Show a record, one field per line; lines are not wrapped, so that they can be copied."""
+        for line in self._lines(value, kind):
+            self.console.print(line, soft_wrap=True)
+
+    def picture(self, body: bytes, response: Any) -> RenderableType:
+        """Return a JSON answer as a terminal shows it, to be drawn in the same place again."""
+        decoded = msgspec.json.decode(body)
+        if isinstance(decoded, dict) and isinstance(decoded.get("items"), list):
+            return self.drawn(decoded["items"], _item_type(response))
+        return Group(*self._lines(decoded, response))
+
+    def _lines(self, value: Any, kind: Any) -> Iterator[Text]:
         fields = dict(_flat("", value)) if isinstance(value, dict) else {"value": value}
         times = _times(kind)
         width = max((len(name) for name in fields), default=0)
         for name, field in fields.items():
             last = name.rpartition(".")[2]
             cell = self._cell(_percent(last, field), is_time=last in times)
-            line = Text.assemble((f"{printable(name):<{width}}  ", "bold"), cell)
-            self.console.print(line, soft_wrap=True)
+            yield Text.assemble((f"{printable(name):<{width}}  ", "bold"), cell)
 
     def _ruled(self, names: Sequence[str], cells: Sequence[Sequence[Text]]) -> Table:
         heads = [name.replace("_", " ") for name in names]
@@ -215,8 +246,12 @@ def _flat(prefix: str, value: Mapping[str, Any]) -> Any:
 
 
 def _item_type(response: Any) -> Any:
-    fields = {field.name: field.type for field in msgspec.structs.fields(response)}
-    (item,) = fields["items" if "items" in fields else "value"].__args__
+    """Return the type of a page's items, or the type itself."""
+    try:
+        fields = {field.name: field.type for field in msgspec.structs.fields(response)}
+        (item,) = fields["items" if "items" in fields else "value"].__args__
+    except (TypeError, KeyError, AttributeError, ValueError):
+        return response
     return item
 
 

@@ -13,13 +13,14 @@ import msgspec
 from relevo.cli import hosting
 from relevo.cli.generic.values import Listen, Text
 from relevo.cli.hosting import Hosting
+from relevo.cli.live import screen
 from relevo.cli.options import ALWAYS, OUTPUT, WHERE, command
 from relevo.cli.printing import note
 from relevo.cli.programs import app_for
 from relevo.cli.render import Renderer
 from relevo.cli.up import announcer
 from relevo.errors import RelevoError
-from relevo.jobs.cli.board import board, screen
+from relevo.jobs.cli.board import board
 from relevo.kernel.telemetry import configure_logs
 from relevo.kernel.telemetry.logs import get_logger
 
@@ -76,7 +77,7 @@ def run(
     app = app_for(target, session, host_name=name, host=host, port=port)
     if only:
         app.serve_only(*only)
-    live = sys.stdout.isatty() and not plain and session.output != "json"
+    live = sys.stdout.isatty() and not plain and session.output == "table"
     level = app.settings.log_level or ("warning" if live else "info")
     configure_logs(app.settings.log_format, level)
     announce, served = announcer(session.output), _served(app)

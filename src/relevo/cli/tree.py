@@ -50,6 +50,7 @@ SECTIONS: Final[dict[str, dict[str, CommandNoun]]] = {
         "restore": CommandNoun("Fill an empty database from FILE, which `relevo backup` wrote."),
         "grants": CommandNoun("Print the SQL for the roles of Relevo."),
         "mcp": CommandNoun("Serve an AI agent: offers, jobs, explanations as its tools."),
+        "context": CommandNoun("Contexts, names for databases and hosts: save, select, list."),
         "completion": CommandNoun("Print the completion script of a shell."),
     },
     "Events out": {
@@ -133,6 +134,7 @@ COMMANDS: Final = {
     "restore": "relevo.cli.backup:restore",
     "grants": "relevo.cli.grants:grants",
     "mcp": "relevo.cli.mcp.command:mcp",
+    "context": "relevo.cli.context_commands:context",
     "completion": "relevo.cli.completion:completion",
     "feed lag": "relevo.feed.cli.commands:lag",
     "feed tail": "relevo.feed.cli.commands:tail",

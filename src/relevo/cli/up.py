@@ -15,10 +15,9 @@ from relevo.app import App
 from relevo.cli import hosting
 from relevo.cli.generic.values import Text
 from relevo.cli.hosting import Hosting
-from relevo.cli.options import LOCAL, command
-from relevo.cli.printing import echo_json
+from relevo.cli.options import ALWAYS, OUTPUT, WHERE, command
 from relevo.cli.programs import app_for
-from relevo.cli.render import new_console
+from relevo.cli.render import Renderer, new_console
 from relevo.kernel.telemetry import configure_logs
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from relevo.cli.session import Output, Session
 
 
-@command("up", shared=LOCAL)
+@command("up", shared=(*WHERE, *OUTPUT, *ALWAYS))
 @click.argument(
     "target",
     type=Text(),
@@ -90,8 +89,8 @@ def announcer(output: Output) -> Callable[[Announcement | None], None]:
     def show(announcement: Announcement | None) -> None:
         if announcement is None:
             return
-        if output == "json":
-            echo_json(msgspec.json.encode(announcement))
+        if output != "table":
+            Renderer(output).data(msgspec.to_builtins(announcement), line=True)
         else:
             announce(announcement, console)
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec import inspect
 
 from relevo.errors import InvalidJson, InvalidValue, MissingField
 
@@ -16,6 +17,7 @@ SHOWN_MAX: Final = 100
 """The most characters of a caller's text that an error repeats."""
 _WHERE: Final = re.compile(r"^(?P<what>.*?)(?: - at `\$(?P<where>.*)`)?$", re.DOTALL)
 _FIELD: Final = re.compile(r"Object (?:contains unknown|missing required) field `(?P<name>[^`]*)`")
+_NO_CHOICE: Final = ("Invalid enum value", "Invalid value")
 _MISSING: Final = "Object missing required field"
 _STEP: Final = re.compile(r"\.(?P<name>[^.\[]+)|\[(?P<index>[^\]]*)\]")
 
@@ -62,8 +64,52 @@ def converted(value: Any, kind: type[T], pointer: str = "", *, strict: bool = Tr
         return msgspec.convert(value, kind, strict=strict)
     except msgspec.ValidationError as error:
         what, where = explain(str(error))
+        if what.startswith(_NO_CHOICE):
+            what = _with_choices(what, kind, where)
         fault = MissingField if what.startswith(_MISSING) else InvalidValue
         raise fault(what, pointer=pointer + where) from None
+
+
+def _with_choices(what: str, kind: Any, pointer: str) -> str:
+    """Return a fault of a choice with the values that there are at the pointer."""
+    found = [inspect.type_info(kind)]
+    for step in pointer.split("/")[1:]:
+        found = [below for each in found for below in _below(each, step)]
+    choices = sorted({str(choice) for each in found for choice in _choices(each)})
+    return f"{what}; choose one of: {', '.join(choices)}" if choices else what
+
+
+def _below(kind: inspect.Type, step: str) -> list[inspect.Type]:
+    """Return the types of what a step of a pointer leads to."""
+    match kind:
+        case inspect.UnionType():
+            return [below for each in kind.types for below in _below(each, step)]
+        case inspect.Metadata():
+            return _below(kind.type, step)
+        case inspect.StructType():
+            if step == kind.tag_field:
+                return [inspect.LiteralType((kind.tag,))]
+            return [field.type for field in kind.fields if field.encode_name == step]
+        case inspect.CollectionType() | inspect.VarTupleType():
+            return [kind.item_type]
+        case inspect.DictType():
+            return [kind.value_type]
+        case _:
+            return []
+
+
+def _choices(kind: inspect.Type) -> list[Any]:
+    match kind:
+        case inspect.UnionType():
+            return [choice for each in kind.types for choice in _choices(each)]
+        case inspect.Metadata():
+            return _choices(kind.type)
+        case inspect.LiteralType():
+            return list(kind.values)
+        case inspect.EnumType():
+            return [each.value for each in kind.cls]
+        case _:
+            return []
 
 
 def explain(message: str) -> tuple[str, str]:

@@ -15,11 +15,12 @@ from rich.text import Text
 from relevo import limits
 from relevo.cli import tree
 from relevo.cli.calls import way_to
+from relevo.cli.live import screen
 from relevo.cli.options import EVERYWHERE, command
-from relevo.cli.printing import echo_json, printable
+from relevo.cli.printing import printable
 from relevo.cli.render import Renderer
 from relevo.errors import NotFound
-from relevo.jobs.cli.board import screen, table
+from relevo.jobs.cli.board import table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -58,8 +59,8 @@ async def _watch(session: Session, every: float | None) -> None:
             while True:
                 found = await _ask(calls, wanted.name, {})
                 found["pools"] = await _pools(calls)
-                if session.output == "json":
-                    echo_json(msgspec.json.encode(found))
+                if session.output != "table":
+                    renderer.data(found, line=True)
                 else:
                     draw(_picture(renderer, found))
                 if every is None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 import msgspec
@@ -14,6 +14,8 @@ from relevo import limits
 from relevo.cli import exits
 from relevo.cli.calls import ABOUT_ONE_HOST, OperationReply, way_to
 from relevo.cli.generic import fields
+from relevo.cli.generic.ids import with_full_id
+from relevo.cli.live import screen
 from relevo.cli.options import EVERYWHERE, RelevoCommand
 from relevo.cli.printing import echo_text, note
 from relevo.cli.render import Renderer
@@ -21,6 +23,8 @@ from relevo.errors import InvalidValue
 from relevo.kernel.operation import Text
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
     from relevo.cli.calls import Calls
     from relevo.cli.session import Session
     from relevo.kernel.operation import Operation
@@ -68,6 +72,8 @@ class OperationCommand(RelevoCommand):
             parameters.append(
                 click.Option(["follow", "--all"], is_flag=True, help="Return all pages.")
             )
+        if _is_watchable(operation):
+            parameters += _watching()
         if _is_final(operation):
             parameters.append(
                 click.Option(["yes", "--yes"], is_flag=True, help="Do not ask for confirmation.")
@@ -104,6 +110,28 @@ def _takes_reason(operation: Operation) -> bool:
     return is_audited(operation) and "reason" not in names
 
 
+def _is_watchable(operation: Operation) -> bool:
+    """Whether an operation shows something that may change."""
+    return operation.method == "GET" and not (
+        operation.response in (Text, None) or operation.wait or operation.name in _DOCUMENTS
+    )
+
+
+def _watching() -> list[click.Parameter]:
+    return [
+        click.Option(
+            ["watch", "--watch", "-w"], is_flag=True, help="Show it again and again, until Ctrl-C."
+        ),
+        click.Option(
+            ["every", "--every"],
+            type=click.FloatRange(0.1, 3_600.0),
+            default=2.0,
+            metavar="SECONDS",
+            help="How often --watch looks. Default: 2.",
+        ),
+    ]
+
+
 def _is_paged(operation: Operation) -> bool:
     names = {field.name for field in msgspec.structs.fields(operation.request)}
     return {"cursor", "limit"} <= names
@@ -120,9 +148,14 @@ def _run(operation: Operation, session: Session, given: dict[str, Any]) -> int:
 
     async def work() -> OperationReply:
         async with way_to(operation, session) as calls:
+            whole = await with_full_id(calls, operation, values)
             if given.get("follow") or operation.name in _DOCUMENTS:
-                return await all_pages(calls, operation, values)
-            return await calls.call(operation, values, reason)
+                call = partial(all_pages, calls, operation, whole)
+            else:
+                call = partial(calls.call, operation, whole, reason)
+            if given.get("watch"):
+                await _watched(operation, session, call, given["every"])
+            return await call()
 
     try:
         reply = asyncio.run(work())
@@ -132,11 +165,32 @@ def _run(operation: Operation, session: Session, given: dict[str, Any]) -> int:
     return exits.OK if reply.status < 400 else exits.REFUSED
 
 
-async def all_pages(calls: Calls, operation: Operation, values: dict[str, Any]) -> OperationReply:
+async def _watched(
+    operation: Operation,
+    session: Session,
+    call: Callable[[], Awaitable[OperationReply]],
+    every: float,
+) -> NoReturn:
+    """Show the answer again and again."""
+    renderer = Renderer(session.output)
+    with screen(renderer, live=True) as draw:
+        while True:
+            body = (await call()).body
+            if session.output == "table":
+                draw(renderer.picture(body, operation.response))
+            else:
+                renderer.data(msgspec.json.decode(body), operation.response, line=True)
+            await asyncio.sleep(every)
+
+
+async def all_pages(
+    calls: Calls, operation: Operation, values: Mapping[str, Any]
+) -> OperationReply:
     """Return all pages of a list as one page."""
     names = {field.name: field.encode_name for field in msgspec.structs.fields(operation.request)}
     if "limit" in names:
         values = {names["limit"]: limits.PAGE_ROWS_MAX, **values}
+    values = dict(values)
     shared = _DOCUMENTS.get(operation.name, "items")
     items: list[Any] = []
     while True:

@@ -12,6 +12,7 @@ import click
 import msgspec
 from msgspec import inspect
 
+from relevo.cli.generic.ids import IdText, takes_short
 from relevo.cli.generic.values import (
     Instant,
     Json,
@@ -53,6 +54,10 @@ def parameters(operation: Operation) -> list[click.Parameter]:
     by_name = {field.encode_name: field for field in info.fields}
     named = [name for name in operation.parameters if name not in operation.fixed]
     arguments = [_argument(by_name[name]) for name in named]
+    if takes_short(operation):
+        for argument in arguments:
+            if argument.type is click.UUID:
+                argument.type = IdText()
     handled = {*operation.parameters, *operation.fixed, operation.url}
     others = [field for field in info.fields if field.encode_name not in handled]
     arguments += [_content(field) for field in others if _is_content(field)]

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from relevo.cli.options import ALWAYS, REMOTE, WHERE, command
+from relevo.cli.options import ALWAYS, REMOTE, SELECTION, WHERE, command
 from relevo.errors import SettingsError
 
 if TYPE_CHECKING:
     from relevo.cli.session import Session
 
 
-@command("mcp", shared=(*WHERE, *REMOTE, *ALWAYS))
+@command("mcp", shared=(*WHERE, *REMOTE, *SELECTION, *ALWAYS))
 @click.pass_obj
 def mcp(session: Session, /) -> None:
     """Let an AI agent work: take offers, complete jobs, submit jobs, ask why one waits.

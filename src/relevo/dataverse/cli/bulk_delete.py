@@ -98,8 +98,8 @@ def _create_all(session: Session, given: dict[str, Any]) -> int:
 
 def _create(session: Session, values: dict[str, Any]) -> int:
     reply = _call(session, "bulk_deletes.create", values)
-    if session.output == "json":
-        Renderer("json").show(reply.body, None)
+    if session.output != "table":
+        Renderer(session.output).show(reply.body, None)
     else:
         click.echo(msgspec.json.decode(reply.body)["id"])
     return exits.OK
@@ -188,7 +188,7 @@ def _plain(value: Any) -> Any:
 
 def _show(renderer: Renderer, body: bytes, query: dict[str, Any]) -> int:
     """Show the count and the sample; return the count."""
-    if renderer.output == "json":
+    if renderer.output != "table":
         renderer.show(body, None)
         return 0
     preview = msgspec.json.decode(body)

@@ -39,7 +39,7 @@ async def _show(session: Session, user: str) -> None:
         key = _id(user) or await _named(calls, user)
         body = (await calls.call(operation, {"id": str(key)})).body
     renderer = Renderer(session.output)
-    if session.output == "json":
+    if session.output != "table":
         renderer.show(body, UserView)
         return
     view = msgspec.json.decode(body)

@@ -15,7 +15,7 @@ from relevo.cli.calls import way_to
 from relevo.cli.generic.commands import all_pages
 from relevo.cli.generic.values import Key, Null, Where
 from relevo.cli.options import EVERYWHERE, command
-from relevo.cli.printing import echo_json, note
+from relevo.cli.printing import note
 from relevo.cli.render import Renderer
 from relevo.errors import OutcomeUnknown, Unavailable
 from relevo.feed.http.units import FeedView, UnitLeaseView
@@ -77,9 +77,9 @@ async def _screen(
     """Return the printer for an answer: a table on a terminal, JSON lines elsewhere."""
     renderer = Renderer(session.output)
     kind = FeedView if unit[0] is None else UnitLeaseView
-    if session.output == "json":
-        indent = 2 if every is None else -1
-        yield lambda body: echo_json(body, indent=indent)
+    if session.output != "table":
+        line = every is not None
+        yield lambda body: renderer.data(msgspec.json.decode(body), kind, line=line)
     elif every is None or not renderer.console.is_terminal:
         yield lambda body: renderer.table(msgspec.json.decode(body)["items"], kind)
     else:
@@ -137,12 +137,12 @@ def tail(session: Session, /, **given: Any) -> None:
 async def _tail(session: Session, values: dict[str, Any], *, once: bool, count: int | None) -> None:
     operation = tree.operation("feeds.changes")
     values["wait_seconds"] = 0.0 if once else WAIT_SECONDS
-    left = count
+    left, renderer = count, Renderer(session.output)
     async with way_to(operation, session) as calls:
         while left is None or left > 0:
             page = await _page(calls, values)
             for change in page["items"][:left]:
-                echo_json(msgspec.json.encode(change))
+                renderer.data(change, line=True)
             left = None if left is None else left - len(page["items"])
             values["continuation"] = page["continuation"]
             if once and page["caught_up"]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from rich import box
 from rich.console import Group, RenderableType
-from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -17,20 +15,10 @@ from relevo.cli.printing import printable
 from relevo.cli.render import STYLES, Renderer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 ROWS_MAX: Final = 20
 BAR_WIDTH: Final = 24
-
-
-@contextmanager
-def screen(renderer: Renderer, *, live: bool) -> Iterator[Callable[[RenderableType], None]]:
-    """Return the printer of a view: in place on a terminal, one after the other elsewhere."""
-    if live and renderer.output == "table" and renderer.console.is_terminal:
-        with Live(console=renderer.console, auto_refresh=False) as drawn:
-            yield lambda picture: drawn.update(picture, refresh=True)
-    else:
-        yield renderer.console.print
 
 
 def board(

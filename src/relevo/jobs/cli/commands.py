@@ -11,11 +11,13 @@ import msgspec
 
 from relevo.cli import exits, tree
 from relevo.cli.calls import way_to
+from relevo.cli.generic.ids import IdText, full_id
 from relevo.cli.generic.values import Instant, Json, Null, Text
+from relevo.cli.live import screen
 from relevo.cli.options import EVERYWHERE, command
-from relevo.cli.printing import echo_json, note, printable
+from relevo.cli.printing import note, printable
 from relevo.cli.render import Renderer
-from relevo.jobs.cli.board import board, screen
+from relevo.jobs.cli.board import board
 from relevo.jobs.cli.explanations import explanation, sentences
 from relevo.jobs.core import codes
 from relevo.jobs.http.models import WAIT_SECONDS_MAX, JobView
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from relevo.cli.calls import Calls
     from relevo.cli.session import Session
 
-_ID: Final = "The job's id, as `relevo job list` shows it."
+_ID: Final = "The job's id, as `relevo job list` shows it; its first characters are enough."
 _EMPTY: Final = "nothing"
 _LATE: Final = 6
 """Exit code of a wait that was given up: the same command may be tried again."""
@@ -112,15 +114,15 @@ async def _submit(session: Session, values: dict[str, Any], *, wait: bool) -> in
         if wait:
             note(f"submitted {key}")
             return await _wait(session, calls, key, None)
-    if session.output == "json":
-        Renderer("json").show(reply.body, operation.response)
+    if session.output != "table":
+        Renderer(session.output).show(reply.body, operation.response)
     else:
         click.echo(key)
     return exits.OK
 
 
 @command("show", shared=EVERYWHERE)
-@click.argument("id", type=click.UUID, metavar="ID", help=_ID)
+@click.argument("id", type=IdText(), metavar="ID", help=_ID)
 @click.option("--payload", is_flag=True, help="Also what it was given, saved and returned.")
 @click.pass_obj
 def show(session: Session, id: Any, payload: bool) -> None:  # noqa: A002 - the word of the API
@@ -134,6 +136,7 @@ async def _show(session: Session, key: str, *, payload: bool) -> None:
     found: dict[str, Any] = {}
     said: list[str] = []
     async with way_to(tree.operation("jobs.get"), session) as calls:
+        key = await full_id(calls, "jobs", key)
         for name in names:
             reply = await calls.call(tree.operation(name), {"id": key})
             found[name] = msgspec.json.decode(reply.body)
@@ -142,7 +145,7 @@ async def _show(session: Session, key: str, *, payload: bool) -> None:
     job = found["jobs.get"]
     more = {k: v for k, v in found.get("jobs.payload", {}).items() if k != "id"}
     renderer = Renderer(session.output)
-    if session.output == "json":
+    if session.output != "table":
         body = {**job, "payload": more} if payload else job
         renderer.show(msgspec.json.encode(body), JobView)
         return
@@ -188,7 +191,7 @@ def _hint(job: dict[str, Any]) -> None:
 
 
 @command("wait", shared=EVERYWHERE)
-@click.argument("id", type=click.UUID, metavar="ID", help=_ID)
+@click.argument("id", type=IdText(), metavar="ID", help=_ID)
 @click.option(
     "--timeout",
     type=click.FloatRange(0.0),
@@ -205,7 +208,7 @@ def wait(session: Session, id: Any, timeout: float | None) -> int:  # noqa: A002
 
     async def work() -> int:
         async with way_to(tree.operation("jobs.wait"), session) as calls:
-            return await _wait(session, calls, str(id), timeout)
+            return await _wait(session, calls, await full_id(calls, "jobs", id), timeout)
 
     return asyncio.run(work())
 
@@ -224,7 +227,7 @@ async def _wait(session: Session, calls: Calls, key: str, timeout: float | None)
             note(f"job {key} has not ended within {timeout:g} s")
             return _LATE
     renderer, job = Renderer(session.output), found["job"]
-    if session.output == "json":
+    if session.output != "table":
         renderer.show(reply.body, operation.response)
     elif job is None:
         said = "was deleted" if found.get("deleted") else "succeeded; its record is removed"
@@ -267,7 +270,7 @@ def view(session: Session, names: tuple[str, ...], hours: float) -> None:
 
     found = asyncio.run(work())
     renderer = Renderer(session.output)
-    if session.output == "json":
+    if session.output != "table":
         raw = {name.rpartition(".")[2]: msgspec.Raw(body) for name, body in found.items()}
         renderer.show(msgspec.json.encode(raw), None)
         return
@@ -308,8 +311,8 @@ async def _watch(session: Session, every: float | None) -> None:
             while True:
                 held = msgspec.json.decode((await calls.call(lanes, {})).body)["items"]
                 runs = msgspec.json.decode((await calls.call(running, {})).body)["items"]
-                if session.output == "json":
-                    echo_json(msgspec.json.encode({"lanes": held, "running": runs}))
+                if session.output != "table":
+                    renderer.data({"lanes": held, "running": runs}, line=True)
                 else:
                     draw(board(renderer, held, runs))
                 if every is None:

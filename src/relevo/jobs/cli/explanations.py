@@ -10,6 +10,7 @@ import msgspec
 
 from relevo.cli import tree
 from relevo.cli.calls import way_to
+from relevo.cli.generic.ids import IdText, full_id
 from relevo.cli.options import EVERYWHERE, command
 from relevo.cli.printing import printable
 from relevo.cli.render import Renderer
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
 
 @command("explain", shared=EVERYWHERE)
 @click.argument(
-    "id", type=click.UUID, metavar="ID", help="The job's id, as `relevo job list` shows it."
+    "id",
+    type=IdText(),
+    metavar="ID",
+    help="The job's id, as `relevo job list` shows it; its first characters are enough.",
 )
 @click.pass_obj
 def explain(session: Session, id: Any) -> None:  # noqa: A002 - the word of the API
@@ -36,11 +40,11 @@ def explain(session: Session, id: Any) -> None:  # noqa: A002 - the word of the 
 
     async def work() -> bytes:
         async with way_to(tree.operation("jobs.explain"), session) as calls:
-            return await explanation(calls, str(id))
+            return await explanation(calls, await full_id(calls, "jobs", id))
 
     body = asyncio.run(work())
     renderer = Renderer(session.output)
-    if session.output == "json":
+    if session.output != "table":
         renderer.show(body, JobExplanation)
         return
     for line in sentences(msgspec.json.decode(body)):

@@ -13,12 +13,12 @@ import msgspec
 from relevo import limits
 from relevo.cli import exits, tree
 from relevo.cli.calls import way_to
+from relevo.cli.generic.ids import IdText, full_id
 from relevo.cli.generic.values import Instant, Text
 from relevo.cli.options import EVERYWHERE, command
-from relevo.cli.printing import echo_json, note, printable
+from relevo.cli.printing import note, printable
 from relevo.cli.render import Renderer
 from relevo.errors import CallerError
-from relevo.kernel.operation import encoded
 
 if TYPE_CHECKING:
     from relevo.cli.calls import Calls
@@ -32,7 +32,7 @@ _SHOWN: Final = 10
 
 
 @command("retry", shared=EVERYWHERE)
-@click.argument("ids", type=click.UUID, nargs=-1, metavar="[ID]...", help="Which jobs.")
+@click.argument("ids", type=IdText(), nargs=-1, metavar="[ID]...", help="Which jobs.")
 @click.option("--failed", is_flag=True, help="All failed jobs that the other options name.")
 @click.option("--canceled", is_flag=True, help="All canceled jobs that the other options name.")
 @click.option("--handler", type=Text(), help="Only of this handler.")
@@ -68,10 +68,12 @@ async def _retry(session: Session, ids: list[str], values: dict[str, Any], *, ye
             if not yes and not _agreed(session, jobs):
                 return exits.REFUSED
             ids = [job["id"] for job in jobs]
+        else:
+            ids = [await full_id(calls, "jobs", each) for each in ids]
         refused = await _retry_all(calls, ids)
     done = len(ids) - len(refused)
-    if session.output == "json":
-        echo_json(encoded({"retried": done, "refused": refused}))
+    if session.output != "table":
+        Renderer(session.output).data({"retried": done, "refused": refused}, line=True)
     else:
         for key, reason in refused.items():
             note(printable(f"{key}: {reason}"))
@@ -98,8 +100,9 @@ async def _matching(calls: Calls, values: dict[str, Any]) -> list[dict[str, Any]
 def _agreed(session: Session, jobs: list[dict[str, Any]]) -> bool:
     """Show what would be retried, and ask where somebody can answer."""
     counts = Counter(job["handler"] for job in jobs).most_common()
-    if session.output == "json":
-        echo_json(encoded({"count": len(jobs), "handlers": dict(counts)}))
+    if session.output != "table":
+        found = {"count": len(jobs), "handlers": dict(counts)}
+        Renderer(session.output).data(found, line=True)
     else:
         renderer = Renderer("table")
         renderer.console.print(f"{_jobs(len(jobs))} would run again", soft_wrap=True)

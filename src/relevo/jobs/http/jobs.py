@@ -147,6 +147,8 @@ def _narrowed(query: JobQuery, command: CountJobs) -> JobQuery:
     wanted = {name: getattr(command, name) for name in _EQUAL}
     query = query.where(**{name: one for name, one in wanted.items() if one not in (None, ())})
     query = query.created(after=command.created_after, before=command.created_before)
+    if command.id_prefix is not None:
+        query = query.id_begins(command.id_prefix)
     if command.filter is not None:
         query = query.filter(command.filter)
     return query

@@ -169,6 +169,16 @@ class CountJobs(Struct, frozen=True, kw_only=True):
     type: Annotated[int, Meta(ge=1, description="Only of this operation type.")] | None = None
     token: Annotated[str, Meta(description="Only of this token.")] | None = None
     series: Annotated[UUID, Meta(description="Only runs of this series.")] | None = None
+    id_prefix: (
+        Annotated[
+            str,
+            Meta(
+                pattern="^([0-9A-Fa-f]-?){1,32}$",
+                description="Only jobs whose id begins so.",
+            ),
+        ]
+        | None
+    ) = None
     created_after: Annotated[datetime, Meta(tz=True, description="From then on.")] | None = None
     created_before: Annotated[datetime, Meta(tz=True, description="Before then.")] | None = None
     filter: (

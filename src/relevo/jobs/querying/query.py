@@ -104,6 +104,15 @@ class JobQuery:
             bounds.append(compared("<", "createdon", before, "before"))
         return self._with(*bounds)
 
+    def id_begins(self, text: str) -> JobQuery:
+        """Keep jobs whose id begins with these hexadecimal digits; dashes do not count."""
+        digits = text.replace("-", "")
+        first, last = (UUID(digits.ljust(32, end)) for end in "0f")
+        return self._with(
+            compared(">=", "asyncoperationid", first, "id_prefix"),
+            compared("<=", "asyncoperationid", last, "id_prefix"),
+        )
+
     def order_by(self, *names: str) -> JobQuery:
         """Sort by columns; a minus before a name turns its order round: `"-createdon"`."""
         orders = tuple(

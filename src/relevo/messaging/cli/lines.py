@@ -17,7 +17,8 @@ from relevo.cli import exits, tree
 from relevo.cli.calls import way_to
 from relevo.cli.generic.values import Text
 from relevo.cli.options import EVERYWHERE, command
-from relevo.cli.printing import echo_json, echo_text, note
+from relevo.cli.printing import echo_text, note
+from relevo.cli.render import Renderer
 from relevo.errors import InvalidValue, RelevoError
 from relevo.messaging.http.messages import CLAIMED_MAX, WAIT_SECONDS_MAX
 from relevo.messaging.http.models import NewMessage
@@ -162,8 +163,9 @@ async def _send(
             error.message += " that were sent"
             raise
     more = f", {duplicates:,} of them duplicates" if duplicates else ""
-    if session.output == "json":
-        echo_json(msgspec.json.encode({"sent": progress.count, "duplicates": duplicates}))
+    if session.output != "table":
+        sent = {"sent": progress.count, "duplicates": duplicates}
+        Renderer(session.output).data(sent, line=True)
     else:
         note(progress.summary(more))
     return exits.OK
@@ -212,14 +214,15 @@ async def _receive(
     session: Session, noun: str, place: dict[str, str], given: dict[str, Any]
 ) -> int:
     operation = tree.operation(f"{noun}.claim")
-    progress, count = Progress("received"), given["count"]
+    progress, count, written = Progress("received"), given["count"], Renderer(session.output)
     async with way_to(operation, session) as calls:
         while count is None or progress.count < count:
             left = CLAIMED_MAX if count is None else min(CLAIMED_MAX, count - progress.count)
             messages = await _claim(calls, noun, place, left, given)
             if not messages:
                 break
-            await _write(calls, noun, place, messages, text=given["text"], progress=progress)
+            renderer = None if given["text"] else written
+            await _write(calls, noun, place, messages, renderer, progress=progress)
     if sys.stderr.isatty() or session.output == "table":
         note(progress.summary())
     return exits.OK
@@ -245,19 +248,22 @@ async def _write(
     noun: str,
     place: dict[str, str],
     messages: Sequence[dict[str, Any]],
+    renderer: Renderer | None,
     *,
-    text: bool,
     progress: Progress,
 ) -> None:
-    """Write messages and complete them; give back those that were not written."""
+    """Write messages, or without a renderer only their bodies, and complete them.
+
+    Those that were not written are given back.
+    """
     written = 0
     try:
         for message in messages:
-            if text:
+            if renderer is None:
                 body = message.get("body", message.get("body_base64"))
                 echo_text(body if isinstance(body, str) else msgspec.json.encode(body).decode())
             else:
-                echo_json(msgspec.json.encode(message))
+                renderer.data(message, line=True)
             written += 1
     finally:
         await asyncio.gather(

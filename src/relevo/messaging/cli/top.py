@@ -16,10 +16,11 @@ from rich.text import Text
 from relevo.cli import tree
 from relevo.cli.calls import way_to
 from relevo.cli.generic.commands import all_pages
+from relevo.cli.live import screen
 from relevo.cli.options import EVERYWHERE, command
-from relevo.cli.printing import echo_json, printable
+from relevo.cli.printing import printable
 from relevo.cli.render import Renderer
-from relevo.jobs.cli.board import lanes_table, screen, table
+from relevo.jobs.cli.board import lanes_table, table
 from relevo.messaging.operating.describing import WAIT_BOUNDS
 
 if TYPE_CHECKING:
@@ -92,8 +93,8 @@ async def _top(session: Session, every: float | None) -> None:
                 before, at = after, now
                 reply = await calls.call(tree.operation("lanes.list"), {})
                 lanes = msgspec.json.decode(reply.body)["items"]
-                if session.output == "json":
-                    echo_json(msgspec.json.encode({"queues": rates, "lanes": lanes}))
+                if session.output != "table":
+                    renderer.data(msgspec.to_builtins({"queues": rates, "lanes": lanes}), line=True)
                 else:
                     draw(_picture(renderer, rates, lanes))
                 if every is None:

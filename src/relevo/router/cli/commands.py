@@ -16,7 +16,7 @@ from relevo.cli.calls import way_to
 from relevo.cli.generic.commands import all_pages
 from relevo.cli.generic.values import Key
 from relevo.cli.options import EVERYWHERE, command
-from relevo.cli.printing import echo_json, printable
+from relevo.cli.printing import printable
 from relevo.cli.render import Renderer
 from relevo.router.overview import QueueStanding
 
@@ -164,7 +164,7 @@ def _ask(session: Session, name: str, values: dict[str, Any]) -> tuple[Any, Rend
 
     body = asyncio.run(work())
     renderer = Renderer(session.output)
-    if session.output == "json":
+    if session.output != "table":
         renderer.show(body, operation.response)
         return None, None
     return msgspec.json.decode(body), renderer
@@ -253,9 +253,9 @@ async def _watch(session: Session, queue: str | None, every: float | None) -> No
 async def _screen(session: Session, every: float | None) -> AsyncIterator[Callable[[bytes], None]]:
     """Yield the function that prints an answer: in place on a terminal, else in lines."""
     renderer = Renderer(session.output)
-    if session.output == "json":
-        indent = 2 if every is None else -1
-        yield lambda body: echo_json(body, indent=indent)
+    if session.output != "table":
+        line = every is not None
+        yield lambda body: renderer.data(msgspec.json.decode(body), line=line)
     elif every is None or not renderer.console.is_terminal:
         yield lambda body: renderer.table(_standings(body))
     else:

@@ -13,8 +13,9 @@ import msgspec
 
 from relevo.cli import exits, tree
 from relevo.cli.calls import way_to
-from relevo.cli.options import ALWAYS, REMOTE, WHERE, command
-from relevo.cli.printing import echo_json, note
+from relevo.cli.options import ALWAYS, REMOTE, SELECTION, WHERE, command
+from relevo.cli.printing import note
+from relevo.cli.render import Renderer
 from relevo.cli.signals import StopSignals
 from relevo.errors import Conflict, OfferGone, OutcomeUnknown, RelevoError, Unavailable
 
@@ -102,7 +103,7 @@ async def _surely(call: Callable[[], Awaitable[T]]) -> T:
             await asyncio.sleep(AGAIN_SECONDS)
 
 
-@command("work", shared=(*WHERE, *REMOTE, *ALWAYS))
+@command("work", shared=(*WHERE, *REMOTE, *SELECTION, *ALWAYS))
 @click.argument("worker", metavar="WORKER", help="Whose desk it is.")
 @click.option("--auto-accept", is_flag=True, help="Accept every offer.")
 @click.option(
@@ -206,7 +207,7 @@ async def _do(
     job_id = offer["job_id"]
     job = {**offer, "assignment_id": assignment_id}
     if program is None:
-        echo_json(msgspec.json.encode(job))
+        Renderer("json").data(job, line=True)
         return True
     code = await _run(program, msgspec.json.encode(job) + b"\n")
     try:

@@ -118,7 +118,7 @@ def take_over(
 
 def _show(session: Session, report: Report) -> None:
     out = Renderer(session.output)
-    if session.output == "json":
+    if session.output != "table":
         out.result(report)
         return
     if report.dry_run:
