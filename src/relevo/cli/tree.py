@@ -49,7 +49,7 @@ SECTIONS: Final[dict[str, dict[str, CommandNoun]]] = {
         "backup": CommandNoun("Write the database to FILE, while hosts keep working."),
         "restore": CommandNoun("Fill an empty database from FILE, which `relevo backup` wrote."),
         "grants": CommandNoun("Print the SQL for the roles of Relevo."),
-        "mcp": CommandNoun("Serve an AI agent: offers, jobs, explanations as its tools."),
+        "mcp": CommandNoun("Let an AI agent work: offers, jobs, explanations."),
         "context": CommandNoun("Contexts, names for databases and hosts: save, select, list."),
         "completion": CommandNoun("Print the completion script of a shell."),
     },
