@@ -44,6 +44,7 @@ class DiaryActor(Actor[NoState]):
 async def program(app: App, record: Recorder) -> None:
     app.actor("diary", implements=Diary)(DiaryActor)
     app.governance.pool("erp")
+    await app.actor(Diary, "first", type="diary").remind()  # the host serves its placement group
 
 
 class Operator:

@@ -243,6 +243,7 @@ async def test_a_long_poll_ends_when_its_client_leaves(open_site: Opens) -> None
 
 SUBSCRIPTION = "topics/t/subscriptions/s"
 POLLS = (
+    ("GET", "/v1/events?start=now&wait_seconds=50", None),
     ("GET", "/v1/router/events?start=now&wait_seconds=50", None),
     ("GET", "/v1/router/offers?worker=w&wait_seconds=50", None),
     ("POST", "/v1/containers/c/changes:read", {"start": "now", "wait_seconds": 50}),

@@ -159,6 +159,7 @@ WALKS: dict[str, Walk] = {
     "actors.reminders.list": Walk("/v1/actors/till/s:0/reminders", ("name",)),
     "audit.list": Walk("/v1/audit"),
     "events.read": Walk("/v1/events"),
+    "schedules.list": Walk("/v1/schedules", ("name",)),
     "webhooks.list": Walk("/v1/webhooks", ("name",)),
     "webhooks.deliveries.list": Walk("/v1/webhooks/hook0/deliveries"),
     "bulk_deletes.list": Walk("/v1/bulk-deletes"),
@@ -198,6 +199,7 @@ SHORT = {
     "users.disable": "a user's teams and rights",
     "users.enable": "a user's teams and rights",
     "bulk_deletes.get": "one bulk delete",
+    "schedules.get": "100 next runs at most",
     "jobs.explain": "one job and what it waits for",
     "letters.get": "one dead letter",
     "actors.letters.get": "one dead letter",
@@ -265,11 +267,17 @@ async def _hosts(site: Site) -> None:
     )
 
 
+async def _nothing() -> None: ...
+
+
 async def _jobs(site: Site) -> dict[str, str]:
     app = site.services.app
     user = (await app.users.list(None, 500))[-1].id
     about = {"regarding_type": "systemuser", "regarding_id": str(user)}
     await app.jobs.submit_many("work", [{"text": LONG * 3}] * ROWS, options=about)
+    for n in range(ROWS):
+        app.job(f"{LONG}{n}", cron="0 3 * * *")(_nothing)
+    await app.jobs.schedules.declare(app.jobs.registry.handlers)
     deletes = [
         await app.bulk.delete(RowQuery(container="many"), name=f"{LONG}{n}", start=LATER)
         for n in range(ROWS)

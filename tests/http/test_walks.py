@@ -66,17 +66,17 @@ async def routing(site: Site) -> Callable[[str, Any], Awaitable[None]]:
 
 async def test_a_router_job_over_http(site: Site) -> None:
     put, numbers = await routing(site), count()
-    assert_short(await files_touched(lambda: put(f"jobs/{next(numbers)}", JOB)), 35)
+    assert_short(await files_touched(lambda: put(f"jobs/{next(numbers)}", JOB)), 37)
 
 
 async def test_submit_to_stored(site: Site) -> None:
     jobs = site.services.app.jobs
-    assert_short(await files_touched(lambda: jobs.submit("mail", {"to": "ana"})), 11)
+    assert_short(await files_touched(lambda: jobs.submit("mail", {"to": "ana"})), 15)
 
 
 async def test_upsert_to_commit(site: Site) -> None:
     orders = site.services.app.container("orders", partition_key="/city")
-    assert_short(await files_touched(lambda: orders.upsert({"id": "1", "city": "Vigo"})), 13)
+    assert_short(await files_touched(lambda: orders.upsert({"id": "1", "city": "Vigo"})), 15)
 
 
 async def test_a_router_job_to_its_offer(open_site: Opens, relevo_url: str) -> None:
@@ -98,7 +98,7 @@ async def test_a_router_job_to_its_offer(open_site: Opens, relevo_url: str) -> N
             offered, beside=("feed/", "jobs/", "kernel/telemetry/", "messaging/"), also=LEASE
         )
         await reader.close()
-    assert_toured(walk, "A router job", 55)
+    assert_toured(walk, "A router job", 57)
 
 
 async def test_submit_to_result(open_site: Opens) -> None:
@@ -115,7 +115,7 @@ async def test_submit_to_result(open_site: Opens) -> None:
         async with app.host():
             beside = ("feed/", "http/", "messaging/", "router/")
             walk = await files_touched(submitted, beside=beside)
-    assert_toured(walk, "A system job", 28)
+    assert_toured(walk, "A system job", 30)
 
 
 async def test_upsert_to_the_change_handler(open_site: Opens) -> None:
@@ -136,4 +136,4 @@ async def test_upsert_to_the_change_handler(open_site: Opens) -> None:
         async with app.host():
             beside = ("http/", "jobs/", "messaging/", "router/")
             walk = await files_touched(changed, beside=beside, also=LEASE)
-    assert_toured(walk, "A change", 37)
+    assert_toured(walk, "A change", 39)

@@ -268,7 +268,7 @@ async def test_a_worker_that_breaks_down_gives_back_what_it_held(
     job = await office.jobs.submit("work")
     await stage.entered.wait()
 
-    async def broken(self: Any) -> None:
+    async def broken(self: Any, woken: Any) -> None:
         monkeypatch.undo()
         raise RuntimeError("a fault in the loop itself")
 

@@ -141,7 +141,7 @@ class FeedPart(Part[Feeds]):
         return [
             Duty(
                 "trim versions", 10.0, lambda: trimming.trim(database, wakeups),
-                Question(trimming.SQL.keeps_versions),
+                Question(trimming.KEEPS_VERSIONS),
             ),
             Duty("thin times", 3_600.0, lambda: trimming.thin_times(database)),
             Duty("split large ranges", 60.0, lambda: self._split(database)),

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import msgspec
 from msgspec import Meta, Struct
 
 from relevo import limits
@@ -21,7 +22,7 @@ from relevo.kernel.events.model import check_start, positions_behind
 from relevo.kernel.operation import OperationOptions, Sent, Stream
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
     from relevo.http.services import Services
     from relevo.kernel.events import EventPage, Recorded
@@ -100,11 +101,25 @@ async def read(services: Services, command: ReadLog, show: Show) -> EventsRead:
     search_until = clock() + SEARCH_SECONDS_MAX
     page = await _page(services, command, _from(command), min(POLL_SECONDS, command.wait_seconds))
     while True:
-        items = [shown for _, shown in await _shown(page, show)]
+        shown = await _shown(page, show)
+        fitting = _fitting(shown, services.page_bytes)
+        items = [event for _, event in fitting]
+        if len(fitting) < len(shown):
+            return EventsRead(items, fitting[-1][0], caught_up=False)
         left = until - clock()
         if items or (left <= 0 and (page.caught_up or clock() >= search_until)):
             return EventsRead(items, page.continuation, page.caught_up)
         page = await _page(services, command, page.continuation, max(0.0, min(POLL_SECONDS, left)))
+
+
+def _fitting(shown: Sequence[tuple[str, Any]], bytes_max: int) -> Sequence[tuple[str, Any]]:
+    """Return the first events that fit into a page as they are shown; one always does."""
+    room = bytes_max
+    for count, (_, event) in enumerate(shown):
+        room -= len(msgspec.json.encode(event))
+        if room < 0:
+            return shown[: max(count, 1)]
+    return shown
 
 
 async def stream(services: Services, command: ReadLog, show: Show) -> Stream:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo import App
-from relevo.actors import Actor, reminder_handler
+from relevo.actors import Actor, Interface, reminder_handler
 from relevo.errors import (
     ActivationFailed,
     ActivationLost,
@@ -190,17 +190,21 @@ async def test_nothing_is_stored_and_what_would_be_is_refused(hosts: Hosts) -> N
     assert [one.state for one in host.app.actors.activations(host.press)] == ["active"]
 
 
+class Nothing(Interface):
+    """An interface without methods."""
+
+
 def test_classes_that_expect_something_stored_are_refused_at_their_definition() -> None:
     app = App("postgresql://nowhere")
     with pytest.raises(InvalidValue, match="declares the state AccountState"):
 
-        @app.stateless("account", implements=())
+        @app.stateless("account", implements=Nothing)
         class WithState(Actor[AccountState]):
             pass
 
     with pytest.raises(InvalidValue, match="a stateless type has no reminders"):
 
-        @app.stateless("reminded", implements=())
+        @app.stateless("reminded", implements=Nothing)
         class WithReminder(Actor[None]):
             @reminder_handler
             async def remind(self, tick: Tick[None]) -> None: ...

@@ -58,8 +58,8 @@ SUBMITS: Final = [
     "submit_jobs_in", "submit_unique_jobs_in",
 ]  # fmt: skip
 REPORTS: Final = [
-    "report_job", "report_host", "report_lease", "report_dead_letter", "report_router_job",
-    "report_router_offer",
+    "report_audit", "report_dead_letter", "report_host", "report_job", "report_lease",
+    "report_router_job", "report_router_offer", "report_webhook",
 ]  # fmt: skip
 
 

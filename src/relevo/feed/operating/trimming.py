@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from relevo.kernel.postgres import Database, Transaction, Wakeups
 
 SQL = catalog.load("relevo.feed")
+KEEPS_VERSIONS: Final = SQL.keeps_versions
 log = get_logger(__name__)
 TRIM_ROWS: Final = 1_000
 TRIM_ROUNDS_MAX: Final = 100

@@ -65,7 +65,7 @@ class Housekeeping:
         self.duties = [
             Duty(
                 "raise the clock's mark", 1.0, lambda: clock.raise_mark(database),
-                Question(clock.SQL.keep_mark),
+                Question(clock.MARK_BEHIND),
             ),
             Duty(
                 "end lapsed hosts", 5.0, lambda: database.write(SQL.end_lapsed_hosts),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from relevo.kernel.postgres.database import Database, Transaction
 
 SQL = catalog.load(__package__)
+MARK_BEHIND: Final = SQL.keep_mark
 log = get_logger(__name__)
 SHIFT_WARN_SECONDS = 1.0
 

@@ -34,6 +34,8 @@ ENTITY: Final = _CLASS + 0x11
 change of its definition. Number 0 is for changes of any definition, which follow each other."""
 SESSION: Final = _CLASS + 0x12
 """A session of a queue or subscription, by its hash: its messages become visible in order."""
+WEBHOOKS: Final = _CLASS + 0x13
+"""Webhooks are made one after the other, so that their number has a bound."""
 LAST: Final = _CLASS + 0xFF
 """No class is above it: a lock between these two numbers is Relevo's."""
 

@@ -2,7 +2,7 @@
 
 -- name: lock_webhooks
 -- Lets one caller at a time make a webhook, so that their number has a bound.
-select pg_advisory_xact_lock(hashtext('relevo.webhook'));
+select pg_advisory_xact_lock(1380273171, 0);
 
 -- name: count_webhooks
 -- How many webhooks there are.

@@ -32,5 +32,6 @@ class Command(BaseCommand):
             register_backends(app)
         configure_logs(app.settings.log_format, app.settings.log_level or "info")
         served = ", ".join(sorted(app.jobs.registry.handlers)) or "nothing of its own"
-        self.stderr.write(f"serving {served}; Ctrl-C drains and stops")
+        notice = f"serving {served}; Ctrl-C drains and stops"
+        self.stderr.write(notice)
         app.run(name=options["name"])
