@@ -16,7 +16,8 @@ from bench import Figure
 from relevo import settings
 from relevo.kernel.events import Catalogue, Event, EventLog, EventType
 from relevo.kernel.part import Connection
-from relevo.kernel.postgres import Database, Transaction, Wakeups, migrate
+from relevo.kernel.postgres import Database, Transaction, Wakeups
+from relevo.kernel.postgres.migration import migrate
 
 HOW: Final = """
 A transaction appends 100 events with about 100 bytes of data and commits; 1 or 4 connections do so

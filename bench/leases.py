@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from bench import Figure
 from relevo import settings
 from relevo.kernel.leases import Directory
-from relevo.kernel.postgres import Database, Wakeups, migrate
+from relevo.kernel.postgres import Database, Wakeups
 from relevo.kernel.postgres.embedded.server import EmbeddedServer
+from relevo.kernel.postgres.migration import migrate
 from relevo.testing.cluster import Cluster
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -37,8 +36,9 @@ from relevo.kernel.leases.loops import Housekeeping
 from relevo.kernel.leases.model import LeaseConfig
 from relevo.kernel.leases.service import Leases
 from relevo.kernel.part import Connection, Host, Parts
-from relevo.kernel.postgres import catalog, clock, migrate, restores
+from relevo.kernel.postgres import catalog, clock, restores
 from relevo.kernel.postgres.database import Database
+from relevo.kernel.postgres.migration import migrate
 from relevo.kernel.postgres.pool import address
 from relevo.kernel.postgres.wakeups import Wakeups
 from relevo.kernel.sealing import Vault
@@ -336,19 +336,7 @@ class App(
 
     async def until_signal(self) -> None:
         """Return at SIGTERM or SIGINT; raise `HostSuperseded` if another host takes its name."""
-        loop, received = asyncio.get_running_loop(), asyncio.Event()
-        signals = (signal.SIGTERM, signal.SIGINT)
-        for number in signals:
-            loop.add_signal_handler(number, received.set)
-        superseded = loop.create_task(self.leases.superseded.wait())
-        stopped = loop.create_task(received.wait())
-        try:
-            await asyncio.wait([superseded, stopped], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            superseded.cancel()
-            stopped.cancel()
-            for number in signals:
-                loop.remove_signal_handler(number)
+        await serving.until_signal(self.leases.superseded)
         if self.leases.superseded.is_set():
             raise HostSuperseded(
                 f"another process registered as {self.leases.name!r}; give each its own name"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
-from relevo.kernel.postgres.migrations import known
+from relevo.kernel.postgres.migration.migrations import known
 from tests.e2e.conftest import invoke
 
 if TYPE_CHECKING:

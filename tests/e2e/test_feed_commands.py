@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from relevo.cli.calls import OperationReply
-from relevo.cli.remote_calls import _error
+from relevo.cli.calling.calls import OperationReply
+from relevo.cli.calling.remote_calls import _error
 from relevo.errors import FeedExpired
 from relevo.http.operations import operation
 from tests.e2e.conftest import PRESET

@@ -14,7 +14,7 @@ import pytest
 from msgspec import Struct
 
 from relevo.cli import tree
-from relevo.cli.columns import COLUMNS
+from relevo.cli.output.columns import COLUMNS
 from relevo.cli.root import build
 from relevo.http.operations import OPERATIONS
 
@@ -54,7 +54,7 @@ def test_relevo_and_its_help_import_no_part_and_no_heavy_library(program: str) -
 
 def test_a_command_for_a_running_host_imports_its_part_but_no_app() -> None:
     modules = _imported(
-        "import relevo.cli.remote_calls, relevo.cli.root as root;"
+        "import relevo.cli.calling.remote_calls, relevo.cli.root as root;"
         " root.run(['host', 'list', '--url', 'http://127.0.0.1:9'])"
     )
     assert "aiohttp" in modules  # else this test would see nothing

@@ -15,10 +15,10 @@ import yaml
 from msgspec import Meta, Struct
 from rich.console import Console
 
-from relevo.cli.formats import text_of
 from relevo.cli.generic import fields
-from relevo.cli.printing import printable
-from relevo.cli.render import Renderer
+from relevo.cli.output.formats import text_of
+from relevo.cli.output.printing import printable
+from relevo.cli.output.render import Renderer
 from relevo.cli.session import OUTPUTS
 from relevo.kernel.command_words import singular
 from relevo.kernel.operation import Operation

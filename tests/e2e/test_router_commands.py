@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import anyio.to_thread
 import pytest
 
-from relevo.cli.remote_calls import over_http
+from relevo.cli.calling.remote_calls import over_http
 from relevo.errors import OutcomeUnknown
 from relevo.router.cli import desk as router_desk
 from tests.e2e.conftest import PRESET, Cli, until
 
 if TYPE_CHECKING:
-    from relevo.cli.calls import Calls, OperationReply
+    from relevo.cli.calling.calls import Calls, OperationReply
     from relevo.kernel.operation import Operation
     from relevo.testing.databases import TestDatabases
     from tests.e2e.conftest import Result, Site

@@ -175,7 +175,7 @@ def test_a_second_sigterm_ends_at_once_while_the_heartbeat_hangs(cli: Cli, tmp_p
 
 BLOCKED = """
 import asyncio, time
-from relevo.cli.signals import StopSignals
+from relevo.cli.hosts.signals import StopSignals
 
 async def main():
     with StopSignals() as signals:

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from relevo.cli.calling.local_calls import LocalCalls
+from relevo.cli.calling.remote_calls import over_http
 from relevo.cli.generic import fields
 from relevo.cli.generic.commands import all_pages
-from relevo.cli.local_calls import LocalCalls
-from relevo.cli.remote_calls import over_http
 from relevo.errors import ConditionNotMet, NotFound, ReferenceNotFound, RelevoError
 from relevo.http.operations import operation
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from relevo.cli.calls import Calls
+    from relevo.cli.calling.calls import Calls
     from tests.http.conftest import Site
 
 pytestmark = pytest.mark.anyio

@@ -8,7 +8,8 @@ import pytest
 from msgspec import Struct, field
 
 from relevo.errors import InvalidJson, InvalidValue, MissingField, UnsupportedMediaType
-from relevo.http.request import Routes, command_of, head_of, request_of
+from relevo.http.request import command_of, head_of, request_of
+from relevo.http.routes import Routes
 from relevo.kernel.operation import Operation
 
 

@@ -66,7 +66,7 @@ async def routing(site: Site) -> Callable[[str, Any], Awaitable[None]]:
 
 async def test_a_router_job_over_http(site: Site) -> None:
     put, numbers = await routing(site), count()
-    assert_short(await files_touched(lambda: put(f"jobs/{next(numbers)}", JOB)), 37)
+    assert_short(await files_touched(lambda: put(f"jobs/{next(numbers)}", JOB)), 38)
 
 
 async def test_submit_to_stored(site: Site) -> None:
@@ -98,7 +98,7 @@ async def test_a_router_job_to_its_offer(open_site: Opens, relevo_url: str) -> N
             offered, beside=("feed/", "jobs/", "kernel/telemetry/", "messaging/"), also=LEASE
         )
         await reader.close()
-    assert_toured(walk, "A router job", 57)
+    assert_toured(walk, "A router job", 58)
 
 
 async def test_submit_to_result(open_site: Opens) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relevo import App, settings
-from relevo.cli.local_calls import LocalCalls
+from relevo.cli.calling.local_calls import LocalCalls
 from relevo.errors import InvalidValue, SettingsError, Unauthenticated, Unavailable
 from relevo.http.access.keys import NewKey
 from relevo.http.application import HttpApi

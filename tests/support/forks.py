@@ -31,7 +31,8 @@ REQUEST_BYTES_MAX = 1 << 20
 PLAIN = "relevo"
 PRELOADED = (
     "relevo.exports", "relevo.testing.node", "relevo.cli", "relevo.cli.generic.commands",
-    "relevo.cli.local_calls", "relevo.cli.remote_calls", "relevo.cli.run", "relevo.cli.up",
+    "relevo.cli.calling.local_calls", "relevo.cli.calling.remote_calls",
+    "relevo.cli.hosts.run", "relevo.cli.hosts.up",
     "relevo.http.operations", "relevo.http.server", "relevo.kernel.outbound",
 )  # fmt: skip
 """What a process would import at once, or when it runs a command."""

@@ -11,8 +11,8 @@ import click
 from msgspec import Struct
 
 from relevo.cli.options import LOCAL, command
-from relevo.cli.printing import note
-from relevo.cli.render import Renderer, new_console
+from relevo.cli.output.printing import note
+from relevo.cli.output.render import Renderer, new_console
 from relevo.errors import Conflict
 from relevo.kernel.postgres import dumps
 from relevo.kernel.postgres.pool.endpoint import Endpoint

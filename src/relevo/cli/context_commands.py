@@ -12,8 +12,8 @@ from msgspec import Struct
 from relevo.cli import contexts
 from relevo.cli.contexts import Context
 from relevo.cli.options import DEBUG, OUTPUT, REMOTE, SELECTION, WHERE, CommandGroup
-from relevo.cli.printing import note
-from relevo.cli.render import Renderer
+from relevo.cli.output.printing import note
+from relevo.cli.output.render import Renderer
 from relevo.errors import Conflict
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import click
 from msgspec import Struct
 
 from relevo.cli.options import LOCAL, command
-from relevo.cli.render import Renderer
+from relevo.cli.output.render import Renderer
 from relevo.errors import Conflict
 from relevo.kernel.postgres import grants as rights
 from relevo.kernel.postgres.database import Database

@@ -11,15 +11,15 @@ import msgspec
 from msgspec import Struct
 
 from relevo.cli.options import LOCAL, CommandGroup
-from relevo.cli.render import Renderer
-from relevo.kernel.postgres import migrate as migrations
+from relevo.cli.output.render import Renderer
 from relevo.kernel.postgres.database import Database
+from relevo.kernel.postgres.migration import migrate as migrations
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from relevo.cli.session import Session
-    from relevo.kernel.postgres.migrate import MigrationStatus
+    from relevo.kernel.postgres.migration.migrate import MigrationStatus
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 from relevo.cli import exits, tree
 from relevo.cli.nouns import NounGroup
 from relevo.cli.options import EVERYWHERE
-from relevo.cli.printing import printable
+from relevo.cli.output.printing import printable
 from relevo.cli.session import Session
 from relevo.errors import RelevoError
 

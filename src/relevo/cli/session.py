@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from relevo.cli.printing import note
+from relevo.cli.output.printing import note
 from relevo.errors import NotFound, SettingsError
 
 if TYPE_CHECKING:

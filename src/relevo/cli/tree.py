@@ -125,8 +125,8 @@ SECTIONS: Final[dict[str, dict[str, CommandNoun]]] = {
 NOUNS: Final = {name: noun for section in SECTIONS.values() for name, noun in section.items()}
 
 COMMANDS: Final = {
-    "up": "relevo.cli.up:up",
-    "run": "relevo.cli.run:run",
+    "up": "relevo.cli.hosts.up:up",
+    "run": "relevo.cli.hosts.run:run",
     "top": "relevo.messaging.cli.top:top",
     "doctor": "relevo.cli.doctor.command:doctor",
     "migrate": "relevo.cli.migrate:migrate",

@@ -35,7 +35,8 @@ from relevo.http.admission import RequestShares, Slot, Throttle
 from relevo.http.answers import Answer, detail, public, send_answer, with_headers
 from relevo.http.application import authenticator_of
 from relevo.http.operations import operation
-from relevo.http.request import Routes, check_host, head_of, origin, split_path
+from relevo.http.request import check_host, head_of, origin, split_path
+from relevo.http.routes import Routes
 from relevo.http.services import Services, open_services
 from relevo.kernel import uses
 from relevo.kernel.networks import Networks, subscriber

@@ -50,7 +50,8 @@ from relevo.http.answers import (
     with_headers,
 )
 from relevo.http.operations import OPERATIONS, SURFACES
-from relevo.http.request import Head, Routes, check_host, command_of, head_of
+from relevo.http.request import Head, check_host, command_of, head_of
+from relevo.http.routes import Routes
 from relevo.kernel import cpu, uses
 from relevo.kernel.networks import Networks, subscriber
 from relevo.kernel.operation import PUBLIC, Operation

@@ -12,7 +12,7 @@ from relevo.jobs.core import series
 from relevo.jobs.states import READY
 from relevo.kernel.postgres import catalog
 from relevo.kernel.recurrence import parse
-from relevo.kernel.zones import zone_of
+from relevo.kernel.recurrence.zones import zone_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 OBJECTS_MORE: Final = 50_000
 """So many objects more than before make the collector look."""
+SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
@@ -32,3 +34,18 @@ def spare_the_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(OBJECTS_MORE, 20, 50)
+
+
+async def until_signal(superseded: asyncio.Event) -> None:
+    """Return at SIGTERM or SIGINT, or when another host has taken the name of this one."""
+    loop, received = asyncio.get_running_loop(), asyncio.Event()
+    for number in SIGNALS:
+        loop.add_signal_handler(number, received.set)
+    waiting = [loop.create_task(event.wait()) for event in (superseded, received)]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in waiting:
+            task.cancel()
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)

@@ -18,11 +18,11 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 
 from relevo import settings
-from relevo.kernel.postgres import migrate
 from relevo.kernel.postgres.binding import DEFAULT
 from relevo.kernel.postgres.database import Database
 from relevo.kernel.postgres.embedded.server import EmbeddedServer
-from relevo.kernel.postgres.migrations import known
+from relevo.kernel.postgres.migration import migrate
+from relevo.kernel.postgres.migration.migrations import known
 from relevo.limits import MIB
 from relevo.testing.recycling import Recycler
 

@@ -12,7 +12,7 @@ from relevo.errors import Forbidden, RelevoError
 from relevo.http.access import roles
 from relevo.http.access.authenticator import ANONYMOUS, LOCAL_ADMIN, Principal, authorise, call
 from relevo.http.operations import OPERATIONS, SURFACES, operation
-from relevo.http.request import Routes
+from relevo.http.routes import Routes
 from relevo.kernel.operation import PUBLIC, Operation, Operations, Reply, Versioned
 
 # Written out by hand: a change of what a role may do has to be made twice, on purpose.

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from msgspec import Meta, Struct
 
 from relevo.errors import InvalidJson, InvalidValue, UnsupportedMediaType
-from relevo.http.request import Routes, command_of, head_of, request_of
+from relevo.http.request import command_of, head_of, request_of
+from relevo.http.routes import Routes
 from relevo.kernel.decoding import explain
 from relevo.kernel.operation import PUBLIC, Method, Operation
 

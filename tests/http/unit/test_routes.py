@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from relevo.errors import MethodNotAllowed, NotFound
-from relevo.http.request import Routes, split_path
+from relevo.http.request import split_path
+from relevo.http.routes import Routes
 from relevo.kernel.operation import PUBLIC, Method, Operation
 
 

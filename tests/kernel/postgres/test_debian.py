@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from relevo import settings
-from relevo.kernel.postgres import migrate
 from relevo.kernel.postgres.database import Database
+from relevo.kernel.postgres.migration import migrate
 from tests.kernel.postgres.errand import run_errands
 from tests.kernel.postgres.servers import debian_server, pgbouncer
 

@@ -14,10 +14,10 @@ from msgspec import Struct
 
 from relevo import App, settings
 from relevo.cli.doctor.checks import Finding, Patient, rights
-from relevo.kernel.postgres import migrate
 from relevo.kernel.postgres.database import Database
 from relevo.kernel.postgres.grants import KINDS
-from relevo.kernel.postgres.migrations import known, parse
+from relevo.kernel.postgres.migration import migrate
+from relevo.kernel.postgres.migration.migrations import known, parse
 from tests.e2e.conftest import invoke
 from tests.kernel.postgres.errand import Account, define_account, run_errands
 from tests.kernel.postgres.servers import debian_server

@@ -12,15 +12,15 @@ import pytest
 
 from relevo import settings
 from relevo.errors import SchemaError, SchemaTooNew
-from relevo.kernel.postgres import migrate
 from relevo.kernel.postgres.database import Database
-from relevo.kernel.postgres.migrations import known, parse
+from relevo.kernel.postgres.migration import migrate
+from relevo.kernel.postgres.migration.migrations import known, parse
 from relevo.testing.faults import FaultBoard
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from relevo.kernel.postgres.migrations import Migration
+    from relevo.kernel.postgres.migration.migrations import Migration
     from relevo.testing.databases import TestDatabases
 
 pytestmark = pytest.mark.anyio
@@ -57,7 +57,7 @@ ALL = ["cook", "cook_pkey", "dish", "dish_length", "dish_name", "dish_pkey", "me
 MIGRATE = """
 import asyncio, sys
 from relevo import settings
-from relevo.kernel.postgres import migrate
+from relevo.kernel.postgres.migration import migrate
 from relevo.kernel.postgres.database import Database
 from tests.kernel.postgres.test_migrate import migrations
 

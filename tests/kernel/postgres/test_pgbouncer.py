@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relevo import App, settings
-from relevo.kernel.postgres import clock, migrate
+from relevo.kernel.postgres import clock
 from relevo.kernel.postgres.database import Database
 from relevo.kernel.postgres.grouping import Group
-from relevo.kernel.postgres.migrations import known, parse
+from relevo.kernel.postgres.migration import migrate
+from relevo.kernel.postgres.migration.migrations import known, parse
 from relevo.kernel.postgres.wakeups import Wakeups
 from tests.kernel.postgres.conftest import Ledger, retries
 from tests.kernel.postgres.servers import pgbouncer

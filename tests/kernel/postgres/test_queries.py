@@ -11,8 +11,9 @@ import pytest
 
 import relevo
 from relevo import settings
-from relevo.kernel.postgres import catalog, migrate
+from relevo.kernel.postgres import catalog
 from relevo.kernel.postgres.database import Database
+from relevo.kernel.postgres.migration import migrate
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -9,8 +9,8 @@ import asyncpg
 import pytest
 
 from relevo import settings
-from relevo.kernel.postgres import migrate
 from relevo.kernel.postgres.database import Database
+from relevo.kernel.postgres.migration import migrate
 from tests.kernel.postgres.errand import run_errands
 from tests.kernel.postgres.servers import debian_server, pgbouncer
 

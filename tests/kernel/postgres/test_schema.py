@@ -13,11 +13,11 @@ import pytest
 import relevo
 from relevo import settings
 from relevo.errors import SchemaError
-from relevo.kernel.postgres import migrate
 from relevo.kernel.postgres.database import Database
 from relevo.kernel.postgres.embedded.account import binaries
-from relevo.kernel.postgres.migrations import Migration, known, parse
-from relevo.kernel.postgres.schema import FunctionFile, read
+from relevo.kernel.postgres.migration import migrate
+from relevo.kernel.postgres.migration.migrations import Migration, known, parse
+from relevo.kernel.postgres.migration.schema import FunctionFile, read
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable

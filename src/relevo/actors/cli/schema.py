@@ -8,9 +8,9 @@ import click
 import msgspec
 
 from relevo.cli.generic.values import Text
+from relevo.cli.hosts.programs import app_for
 from relevo.cli.options import DEBUG, WHERE, command
-from relevo.cli.printing import echo_text
-from relevo.cli.programs import app_for
+from relevo.cli.output.printing import echo_text
 
 if TYPE_CHECKING:
     from relevo.app import App

@@ -14,18 +14,18 @@ from rich.text import Text
 
 from relevo import limits
 from relevo.cli import tree
-from relevo.cli.calls import way_to
-from relevo.cli.live import screen
+from relevo.cli.calling.calls import way_to
 from relevo.cli.options import EVERYWHERE, command
-from relevo.cli.printing import printable
-from relevo.cli.render import Renderer
+from relevo.cli.output.live import screen
+from relevo.cli.output.printing import printable
+from relevo.cli.output.render import Renderer
 from relevo.errors import NotFound
 from relevo.jobs.cli.board import table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from relevo.cli.calls import Calls
+    from relevo.cli.calling.calls import Calls
     from relevo.cli.session import Session
 
 POOLS_SHOWN: Final = 20

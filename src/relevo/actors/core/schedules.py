@@ -12,7 +12,7 @@ from relevo.actors.core.deltas import Missed
 from relevo.errors import InvalidValue
 from relevo.kernel.backoff import Backoff
 from relevo.kernel.recurrence import instants, parse
-from relevo.kernel.zones import zone_of
+from relevo.kernel.recurrence.zones import zone_of
 from relevo.limits import ACTOR_MISSED_MAX, ACTOR_REMINDER_SECONDS_MIN
 
 if TYPE_CHECKING:

@@ -19,10 +19,11 @@ from relevo.cli.doctor.patient import Finding, Need, Patient, State
 from relevo.errors import RelevoError
 from relevo.http.access.keyring import SQL as KEY_SQL
 from relevo.kernel.leases.service import SKEW_WARN_SECONDS
-from relevo.kernel.postgres import catalog, clock, migrate, restores
+from relevo.kernel.postgres import catalog, clock, restores
 from relevo.kernel.postgres.clock import SHIFT_WARN_SECONDS
 from relevo.kernel.postgres.grants import RECORDS, SUBMITTING
-from relevo.kernel.postgres.migrations import known
+from relevo.kernel.postgres.migration import migrate
+from relevo.kernel.postgres.migration.migrations import known
 from relevo.kernel.sealing import MasterKey
 from relevo.kernel.uses import shares
 from relevo.limits import HANDLERS_PER_CONNECTION_WARN, MIB

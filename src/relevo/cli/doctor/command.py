@@ -12,7 +12,7 @@ from msgspec import Struct
 from relevo.cli import exits
 from relevo.cli.doctor.checks import CHECKS, Finding, Patient, State, examine
 from relevo.cli.options import LOCAL, command
-from relevo.cli.render import Renderer
+from relevo.cli.output.render import Renderer
 from relevo.errors import NotFound, RelevoError
 from relevo.kernel.postgres.database import Database
 

@@ -12,20 +12,20 @@ import msgspec
 
 from relevo import limits
 from relevo.cli import exits
-from relevo.cli.calls import ABOUT_ONE_HOST, OperationReply, way_to
+from relevo.cli.calling.calls import ABOUT_ONE_HOST, OperationReply, way_to
 from relevo.cli.generic import fields
 from relevo.cli.generic.ids import with_full_id
-from relevo.cli.live import screen
 from relevo.cli.options import EVERYWHERE, RelevoCommand
-from relevo.cli.printing import echo_text, note
-from relevo.cli.render import Renderer
+from relevo.cli.output.live import screen
+from relevo.cli.output.printing import echo_text, note
+from relevo.cli.output.render import Renderer
 from relevo.errors import InvalidValue
 from relevo.kernel.operation import Text
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from relevo.cli.calls import Calls
+    from relevo.cli.calling.calls import Calls
     from relevo.cli.session import Session
     from relevo.kernel.operation import Operation
 

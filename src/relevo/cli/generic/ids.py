@@ -17,7 +17,7 @@ from relevo.kernel.command_words import singular
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from relevo.cli.calls import Calls
+    from relevo.cli.calling.calls import Calls
     from relevo.kernel.operation import Operation
 
 NOUNS: Final = frozenset({"bulk_deletes", "jobs", "keys", "teams", "units", "users"})

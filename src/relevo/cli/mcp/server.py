@@ -12,7 +12,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
 from relevo.cli import tree
-from relevo.cli.calls import way_to
+from relevo.cli.calling.calls import way_to
 from relevo.cli.mcp.agent_tools import BY_NAME, INSTRUCTIONS, TOOLS, argument_schema, values_of
 from relevo.errors import NotFound, RelevoError
 from relevo.http.answers import detail, public
@@ -20,7 +20,7 @@ from relevo.http.answers import detail, public
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from relevo.cli.calls import Calls
+    from relevo.cli.calling.calls import Calls
     from relevo.cli.mcp.agent_tools import AgentTool
     from relevo.cli.session import Session
 

@@ -10,17 +10,17 @@ import click
 import msgspec
 
 from relevo.cli import exits, tree
-from relevo.cli.calls import way_to
+from relevo.cli.calling.calls import way_to
 from relevo.cli.generic.values import Instant, JsonLines, Key, Null, Text, Where
 from relevo.cli.options import EVERYWHERE, command
-from relevo.cli.printing import note, printable
-from relevo.cli.render import Renderer, new_console
+from relevo.cli.output.printing import note, printable
+from relevo.cli.output.render import Renderer, new_console
 from relevo.errors import Forbidden, InvalidValue
 from relevo.jobs.http.models import JobView
 from relevo.store.query import OPERATORS
 
 if TYPE_CHECKING:
-    from relevo.cli.calls import OperationReply
+    from relevo.cli.calling.calls import OperationReply
     from relevo.cli.session import Session
 
 _JOBS: Final = "jobs"

@@ -10,17 +10,17 @@ import click
 import msgspec
 
 from relevo.cli import tree
-from relevo.cli.calls import way_to
+from relevo.cli.calling.calls import way_to
 from relevo.cli.generic.values import Text
 from relevo.cli.options import EVERYWHERE, command
-from relevo.cli.printing import printable
-from relevo.cli.render import Renderer
+from relevo.cli.output.printing import printable
+from relevo.cli.output.render import Renderer
 from relevo.dataverse.users.model import UserInfo, UserView
 from relevo.errors import Conflict, NotFound
 from relevo.http.paging import Page
 
 if TYPE_CHECKING:
-    from relevo.cli.calls import Calls
+    from relevo.cli.calling.calls import Calls
     from relevo.cli.session import Session
 
 

@@ -20,7 +20,7 @@ from relevo.errors import Conflict, Forbidden, InvalidValue, NotFound
 from relevo.jobs.model import SYSTEM
 from relevo.kernel.part import Service
 from relevo.kernel.postgres import catalog
-from relevo.kernel.zones import code_of, zone_of
+from relevo.kernel.recurrence.zones import code_of, zone_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -11,19 +11,19 @@ import msgspec
 from rich.live import Live
 
 from relevo.cli import tree
-from relevo.cli.calls import way_to
+from relevo.cli.calling.calls import way_to
 from relevo.cli.generic.commands import all_pages
 from relevo.cli.generic.values import Key, Null, Where
 from relevo.cli.options import EVERYWHERE, command
-from relevo.cli.printing import note
-from relevo.cli.render import Renderer
+from relevo.cli.output.printing import note
+from relevo.cli.output.render import Renderer
 from relevo.errors import OutcomeUnknown, Unavailable
 from relevo.feed.http.units import FeedView, UnitLeaseView
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from relevo.cli.calls import Calls
+    from relevo.cli.calling.calls import Calls
     from relevo.cli.session import Session
 
 WAIT_SECONDS: Final = 20.0

@@ -10,10 +10,10 @@ import click
 
 from relevo.app import App
 from relevo.cli.generic.values import Instant, Text
+from relevo.cli.hosts.programs import load, require_told, tell_program
+from relevo.cli.hosts.signals import StopSignals
 from relevo.cli.options import ALWAYS, WHERE, command
-from relevo.cli.printing import note
-from relevo.cli.programs import load, require_told, tell_program
-from relevo.cli.signals import StopSignals
+from relevo.cli.output.printing import note
 from relevo.errors import HostSuperseded
 from relevo.feed import Processor
 from relevo.kernel.telemetry import configure_logs

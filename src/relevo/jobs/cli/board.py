@@ -11,8 +11,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from relevo.cli.printing import printable
-from relevo.cli.render import STYLES, Renderer
+from relevo.cli.output.printing import printable
+from relevo.cli.output.render import STYLES, Renderer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,13 +10,13 @@ import click
 import msgspec
 
 from relevo.cli import exits, tree
-from relevo.cli.calls import way_to
+from relevo.cli.calling.calls import way_to
 from relevo.cli.generic.ids import IdText, full_id
 from relevo.cli.generic.values import Instant, Json, Null, Text
-from relevo.cli.live import screen
 from relevo.cli.options import EVERYWHERE, command
-from relevo.cli.printing import note, printable
-from relevo.cli.render import Renderer
+from relevo.cli.output.live import screen
+from relevo.cli.output.printing import note, printable
+from relevo.cli.output.render import Renderer
 from relevo.jobs.cli.board import board
 from relevo.jobs.cli.explanations import explanation, sentences
 from relevo.jobs.core import codes
@@ -24,7 +24,7 @@ from relevo.jobs.http.models import WAIT_SECONDS_MAX, JobView
 from relevo.jobs.http.views import VIEWS
 
 if TYPE_CHECKING:
-    from relevo.cli.calls import Calls
+    from relevo.cli.calling.calls import Calls
     from relevo.cli.session import Session
 
 _ID: Final = "The job's id, as `relevo job list` shows it; its first characters are enough."

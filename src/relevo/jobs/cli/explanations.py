@@ -9,15 +9,15 @@ import click
 import msgspec
 
 from relevo.cli import tree
-from relevo.cli.calls import way_to
+from relevo.cli.calling.calls import way_to
 from relevo.cli.generic.ids import IdText, full_id
 from relevo.cli.options import EVERYWHERE, command
-from relevo.cli.printing import printable
-from relevo.cli.render import Renderer
+from relevo.cli.output.printing import printable
+from relevo.cli.output.render import Renderer
 from relevo.jobs.core.reasons import JobExplanation
 
 if TYPE_CHECKING:
-    from relevo.cli.calls import Calls
+    from relevo.cli.calling.calls import Calls
     from relevo.cli.session import Session
 
 

@@ -12,16 +12,16 @@ import msgspec
 
 from relevo import limits
 from relevo.cli import exits, tree
-from relevo.cli.calls import way_to
+from relevo.cli.calling.calls import way_to
 from relevo.cli.generic.ids import IdText, full_id
 from relevo.cli.generic.values import Instant, Text
 from relevo.cli.options import EVERYWHERE, command
-from relevo.cli.printing import note, printable
-from relevo.cli.render import Renderer
+from relevo.cli.output.printing import note, printable
+from relevo.cli.output.render import Renderer
 from relevo.errors import CallerError
 
 if TYPE_CHECKING:
-    from relevo.cli.calls import Calls
+    from relevo.cli.calling.calls import Calls
     from relevo.cli.session import Session
 
 RETRIED_AT_ONCE: Final = 50

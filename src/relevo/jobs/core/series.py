@@ -23,7 +23,7 @@ from relevo.jobs.core import codes
 from relevo.jobs.core.operation_types import DAILY_AT_MOST, RECURRING, label_of
 from relevo.jobs.states import CommandRefusal
 from relevo.kernel.recurrence import Pattern, after, instants, is_cron, parse
-from relevo.kernel.zones import zone_of
+from relevo.kernel.recurrence.zones import zone_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ import msgspec
 from relevo.errors import InvalidRecurrence, InvalidValue
 from relevo.jobs.model import Missed, Overlap, Recurrence
 from relevo.kernel.recurrence import after, every_text, parse
-from relevo.kernel.zones import zone_of
+from relevo.kernel.recurrence.zones import zone_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -23,7 +23,7 @@ from relevo.kernel.recurrence.cron import is_cron
 from relevo.kernel.recurrence.describing import Language, described
 from relevo.kernel.recurrence.instants import after, instants
 from relevo.kernel.recurrence.pattern import Pattern, WeekDay
-from relevo.kernel.zones import zone_of
+from relevo.kernel.recurrence.zones import zone_of
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -11,10 +11,10 @@ import click
 import msgspec
 
 from relevo.cli.generic.values import Text
+from relevo.cli.hosts.programs import app_for
+from relevo.cli.hosts.signals import StopSignals
 from relevo.cli.options import ALWAYS, OUTPUT, WHERE, command
-from relevo.cli.printing import note
-from relevo.cli.programs import app_for
-from relevo.cli.signals import StopSignals
+from relevo.cli.output.printing import note
 from relevo.errors import NotFound, RelevoError
 from relevo.kernel.telemetry import configure_logs
 from relevo.messaging.operating.scaling import Scaler

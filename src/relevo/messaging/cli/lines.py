@@ -14,11 +14,11 @@ import click
 import msgspec
 
 from relevo.cli import exits, tree
-from relevo.cli.calls import way_to
+from relevo.cli.calling.calls import way_to
 from relevo.cli.generic.values import Text
 from relevo.cli.options import EVERYWHERE, command
-from relevo.cli.printing import echo_text, note
-from relevo.cli.render import Renderer
+from relevo.cli.output.printing import echo_text, note
+from relevo.cli.output.render import Renderer
 from relevo.errors import InvalidValue, RelevoError
 from relevo.messaging.http.messages import CLAIMED_MAX, WAIT_SECONDS_MAX
 from relevo.messaging.http.models import NewMessage
@@ -26,7 +26,7 @@ from relevo.messaging.http.models import NewMessage
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from relevo.cli.calls import Calls
+    from relevo.cli.calling.calls import Calls
     from relevo.cli.options import RelevoCommand
     from relevo.cli.session import Session
 

@@ -14,19 +14,19 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from relevo.cli import tree
-from relevo.cli.calls import way_to
+from relevo.cli.calling.calls import way_to
 from relevo.cli.generic.commands import all_pages
-from relevo.cli.live import screen
 from relevo.cli.options import EVERYWHERE, command
-from relevo.cli.printing import printable
-from relevo.cli.render import Renderer
+from relevo.cli.output.live import screen
+from relevo.cli.output.printing import printable
+from relevo.cli.output.render import Renderer
 from relevo.jobs.cli.board import lanes_table, table
 from relevo.messaging.operating.describing import WAIT_BOUNDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from relevo.cli.calls import Calls
+    from relevo.cli.calling.calls import Calls
     from relevo.cli.session import Session
 
 ROWS_MAX: Final = 40

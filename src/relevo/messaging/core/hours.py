@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from relevo.errors import InvalidValue
-from relevo.kernel.zones import zone_of
+from relevo.kernel.recurrence.zones import zone_of
 from relevo.limits import MESSAGE_HOURS_WINDOWS_MAX
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from rich.live import Live
 
 from relevo import limits
 from relevo.cli import tree
-from relevo.cli.calls import way_to
+from relevo.cli.calling.calls import way_to
 from relevo.cli.generic.commands import all_pages
 from relevo.cli.generic.values import Key
 from relevo.cli.options import EVERYWHERE, command
-from relevo.cli.printing import printable
-from relevo.cli.render import Renderer
+from relevo.cli.output.printing import printable
+from relevo.cli.output.render import Renderer
 from relevo.router.overview import QueueStanding
 
 if TYPE_CHECKING:

@@ -12,17 +12,17 @@ import click
 import msgspec
 
 from relevo.cli import exits, tree
-from relevo.cli.calls import way_to
+from relevo.cli.calling.calls import way_to
+from relevo.cli.hosts.signals import StopSignals
 from relevo.cli.options import ALWAYS, REMOTE, SELECTION, WHERE, command
-from relevo.cli.printing import note
-from relevo.cli.render import Renderer
-from relevo.cli.signals import StopSignals
+from relevo.cli.output.printing import note
+from relevo.cli.output.render import Renderer
 from relevo.errors import Conflict, OfferGone, OutcomeUnknown, RelevoError, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
-    from relevo.cli.calls import Calls
+    from relevo.cli.calling.calls import Calls
     from relevo.cli.session import Session
 
 T = TypeVar("T")

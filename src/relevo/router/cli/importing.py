@@ -9,14 +9,14 @@ import click
 import msgspec
 
 from relevo.cli import exits, tree
-from relevo.cli.calls import way_to
+from relevo.cli.calling.calls import way_to
 from relevo.cli.options import ALWAYS, OUTPUT, REMOTE, WHERE, command
-from relevo.cli.render import Renderer, new_console
+from relevo.cli.output.render import Renderer, new_console
 from relevo.errors import NotFound
 from relevo.router import importing, official
 
 if TYPE_CHECKING:
-    from relevo.cli.calls import Calls
+    from relevo.cli.calling.calls import Calls
     from relevo.cli.session import Session
     from relevo.router.importing import Collection, Report, Taken
     from relevo.router.wire.documents import Document

@@ -16,8 +16,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from relevo.cli.printing import printable
-from relevo.cli.render import new_console
+from relevo.cli.output.printing import printable
+from relevo.cli.output.render import new_console
 from relevo.errors import RelevoError
 
 if TYPE_CHECKING:

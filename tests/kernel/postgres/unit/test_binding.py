@@ -10,8 +10,9 @@ import pytest
 
 import relevo
 from relevo.errors import SettingsError
-from relevo.kernel.postgres import binding, catalog, locks, migrate, schema
+from relevo.kernel.postgres import binding, catalog, locks
 from relevo.kernel.postgres.binding import bound
+from relevo.kernel.postgres.migration import migrate, schema
 from relevo.settings import Settings
 
 ROOT: Final = Path(relevo.__file__).parent

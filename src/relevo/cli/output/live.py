@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console, RenderableType
 
-    from relevo.cli.render import Renderer
+    from relevo.cli.output.render import Renderer
 
 
 @contextmanager

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
-from relevo.cli import hosting
 from relevo.cli.generic.values import Listen, Text
-from relevo.cli.hosting import Hosting
-from relevo.cli.live import screen
+from relevo.cli.hosts import hosting
+from relevo.cli.hosts.hosting import Hosting
+from relevo.cli.hosts.programs import app_for
+from relevo.cli.hosts.up import announcer
 from relevo.cli.options import ALWAYS, OUTPUT, WHERE, command
-from relevo.cli.printing import note
-from relevo.cli.programs import app_for
-from relevo.cli.render import Renderer
-from relevo.cli.up import announcer
+from relevo.cli.output.live import screen
+from relevo.cli.output.printing import note
+from relevo.cli.output.render import Renderer
 from relevo.errors import RelevoError
 from relevo.jobs.cli.board import board
 from relevo.kernel.telemetry import configure_logs
@@ -26,7 +26,7 @@ from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from relevo.app import App
-    from relevo.cli.hosting import Announcement
+    from relevo.cli.hosts.hosting import Announcement
     from relevo.cli.session import Session
 
 log = get_logger(__name__)

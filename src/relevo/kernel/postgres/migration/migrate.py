@@ -26,16 +26,16 @@ from relevo.errors import SchemaError, SchemaTooNew
 from relevo.kernel import faults
 from relevo.kernel.postgres import catalog, grants
 from relevo.kernel.postgres.failures import unexpected
-from relevo.kernel.postgres.migrations import Migration, MigrationStep, known
+from relevo.kernel.postgres.migration.migrations import Migration, MigrationStep, known
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from relevo.kernel.postgres.database import Database, Transaction
-    from relevo.kernel.postgres.schema import FunctionFile
+    from relevo.kernel.postgres.migration.schema import FunctionFile
 
 T = TypeVar("T")
-SQL = catalog.load(__package__)
+SQL = catalog.load("relevo.kernel.postgres")
 MIGRATION_SECONDS_MAX: Final = 6 * 3600.0
 """The time limit of a migration, and of waiting for another process."""
 LOCK_POLL_SECONDS: Final = 0.05

@@ -59,14 +59,14 @@ def way_to(operation: Operation, session: Session) -> AbstractAsyncContextManage
     if url is None and operation.name in ABOUT_ONE_HOST:
         url = _own_url(session)
     if url is not None:
-        from relevo.cli.remote_calls import over_http  # each way imports what only it needs
+        from relevo.cli.calling.remote_calls import over_http  # each way imports what only it needs
 
         session.say_where(url)
         return over_http(url, session.key(), session.authorities)
     for name in ("key", "ca"):
         if session.given.get(name):
             raise click.UsageError(f"--{name} is for a host; give its --url, or set RELEVO_URL")
-    from relevo.cli.local_calls import in_process
+    from relevo.cli.calling.local_calls import in_process
 
     verb = operation.name.rpartition(".")[2]
     settings = session.database_settings(creates=verb in CREATING)

@@ -16,8 +16,8 @@ import msgspec
 from msgspec import Struct
 
 from relevo.errors import SchemaError
-from relevo.kernel.postgres import schema
-from relevo.kernel.postgres.schema import FunctionFile
+from relevo.kernel.postgres.migration import schema
+from relevo.kernel.postgres.migration.schema import FunctionFile
 
 _FILE = re.compile(r"^(\d{4})_([a-z0-9_]+)\.sql$")
 

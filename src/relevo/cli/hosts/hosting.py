@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Struct
 
 from relevo.app import App
-from relevo.cli.service_manager import ServiceManager
-from relevo.cli.signals import StopSignals
+from relevo.cli.hosts.service_manager import ServiceManager
+from relevo.cli.hosts.signals import StopSignals
 from relevo.dashboard.application import ApiAndDashboard, Dashboard
 from relevo.errors import HostSuperseded
 from relevo.http.admission import ConnectionBounds

@@ -18,9 +18,9 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from relevo.cli.columns import COLUMNS
-from relevo.cli.formats import text_of
-from relevo.cli.printing import printable, terminal_text
+from relevo.cli.output.columns import COLUMNS
+from relevo.cli.output.formats import text_of
+from relevo.cli.output.printing import printable, terminal_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -11,7 +11,7 @@ import msgspec
 from yarl import URL
 
 from relevo import limits
-from relevo.cli.calls import OperationReply, command_of, content_bytes
+from relevo.cli.calling.calls import OperationReply, command_of, content_bytes
 from relevo.errors import (
     CallerError,
     InternalError,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
-    from relevo.cli.calls import Calls
+    from relevo.cli.calling.calls import Calls
     from relevo.kernel.operation import Operation
 
 _ANSWER_BYTES_SHOWN: Final = 200

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from relevo.app import App
-from relevo.cli.calls import OperationReply, command_of
+from relevo.cli.calling.calls import OperationReply, command_of
 from relevo.http.access.authenticator import LOCAL_ADMIN, call
 from relevo.http.access.keys import Keys
 from relevo.http.services import Services, open_services
@@ -17,7 +17,7 @@ from relevo.kernel.sealing import MasterKey
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from relevo.cli.calls import Calls
+    from relevo.cli.calling.calls import Calls
     from relevo.kernel.operation import Operation
     from relevo.settings import Settings
 

@@ -12,12 +12,12 @@ from rich.rule import Rule
 from rich.text import Text as Line
 
 from relevo.app import App
-from relevo.cli import hosting
 from relevo.cli.generic.values import Text
-from relevo.cli.hosting import Hosting
+from relevo.cli.hosts import hosting
+from relevo.cli.hosts.hosting import Hosting
+from relevo.cli.hosts.programs import app_for
 from relevo.cli.options import ALWAYS, OUTPUT, WHERE, command
-from relevo.cli.programs import app_for
-from relevo.cli.render import Renderer, new_console
+from relevo.cli.output.render import Renderer, new_console
 from relevo.kernel.telemetry import configure_logs
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from relevo.cli.hosting import Announcement
+    from relevo.cli.hosts.hosting import Announcement
     from relevo.cli.session import Output, Session
 
 

@@ -8,7 +8,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from relevo.cli.printing import json_printable
+from relevo.cli.output.printing import json_printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -1,0 +1,1 @@
+"""Runs hosts: `relevo up` and `relevo run`."""

@@ -1,0 +1,1 @@
+"""Shows results and live views, as text for people and for programs."""

@@ -1,0 +1,1 @@
+"""Builds the schema from its files, and brings an older one up to date."""
