@@ -24,6 +24,8 @@ WRITERS: Final = 10_000
 BATCH: Final = 500
 JOBS: Final = 50_000
 """Half a second's worth for a lane alone: permits change hands several times."""
+TIGHT_JOBS: Final = {0.0: 20_000, 0.002: 5_000, 0.02: 1_000}
+"""How many jobs that sleep so many seconds."""
 
 
 async def writer(app: App) -> list[Figure]:
@@ -125,41 +127,57 @@ async def grants(app: App) -> list[Figure]:
 
 
 async def budget(url: str) -> list[Figure]:
-    """Measure a lane under a pool that is never exhausted beside the lane alone."""
-    rates: dict[str, list[float]] = {"governed": [], "free": []}
-    for _ in range(ROUNDS):
-        for lane, found in rates.items():
-            found.append(await _drained(url, lane))
+    """Measure lanes under a pool beside lanes without one that have as many slots as permits."""
     return [
-        Figure(name="jobs of a lane under a budget, beside the lane alone",
-               measured=median(rates["governed"]), unit="jobs/s", beside=median(rates["free"]),
-               bound=0.75),
+        await _beside(url, "of a lane under a budget, beside the lane alone", 0.0, JOBS,
+                      governed=Lane(name="governed", events="none", pool="wide"),
+                      free=Lane(name="free", events="none")),
+        *[
+            await _beside(
+                url, f"of {1_000 * seconds:g} ms, 4 permits for 8 slots, beside 4 slots",
+                seconds, jobs,
+                governed=Lane(name="governed", slots=8, events="none", pool="narrow"),
+                free=Lane(name="free", slots=4, events="none"),
+            )
+            for seconds, jobs in TIGHT_JOBS.items()
+        ],
     ]  # fmt: skip
 
 
-async def _drained(url: str, name: str) -> float:
+async def _beside(
+    url: str, what: str, seconds: float, jobs: int, *, governed: Lane, free: Lane
+) -> Figure:
+    rates: dict[str, list[float]] = {"governed": [], "free": []}
+    for _ in range(ROUNDS):
+        for lane in (governed, free):
+            rates[lane.name].append(await _drained(url, lane, seconds, scaled(jobs)))
+    return Figure(
+        name=f"jobs {what}", measured=median(rates["governed"]), unit="jobs/s",
+        beside=median(rates["free"]), bound=0.75,
+    )  # fmt: skip
+
+
+async def _drained(url: str, lane: Lane, seconds: float, jobs: int) -> float:
     """Let a host do jobs that were there before it began; return jobs per second."""
     app = app_of(url)
     app.governance.pool("wide", size=1_000)
-    app.jobs.configure(
-        Lane(name="free", events="none"), Lane(name="governed", events="none", pool="wide")
-    )
-    jobs = scaled(JOBS)
+    app.governance.pool("narrow", size=4)
+    app.jobs.configure(lane)
     done = asyncio.Event()
     times: list[float] = []
 
-    for lane in ("free", "governed"):
-
-        @app.job(f"bench-{lane}", lane=lane)
-        async def nothing(n: int) -> None:
-            times.append(time.perf_counter())
-            if len(times) == jobs:
-                done.set()
+    @app.job(f"bench-{lane.name}", lane=lane.name)
+    async def sleep(n: int) -> None:
+        if seconds:
+            await asyncio.sleep(seconds)
+        times.append(time.perf_counter())
+        if len(times) == jobs:
+            done.set()
 
     async with app:
         for first in range(0, jobs, 500):
             await app.jobs.submit_many(
-                f"bench-{name}", [{"n": n} for n in range(first, min(first + 500, jobs))]
+                f"bench-{lane.name}", [{"n": n} for n in range(first, min(first + 500, jobs))]
             )
     async with app.host():
         async with asyncio.timeout(120):

@@ -13,6 +13,7 @@ from relevo import App
 from relevo.errors import Conflict, InvalidValue, NotFound, RelevoError
 from relevo.jobs.model import Lane
 from relevo.kernel.running.budgets import Budget, LaneBudget, LocalBudget, LocalBudgets
+from relevo.kernel.running.lanes import SHARED_SECONDS, HostLane
 
 pytestmark = pytest.mark.anyio
 
@@ -146,13 +147,14 @@ STEPS = st.lists(
 
 
 class ModelLane:
-    """A lane of two slots, that takes, claims and runs as a host does."""
+    """A lane of three slots, that takes, claims and runs as a host does."""
 
-    SLOTS = 2
+    SLOTS = 3
 
     def __init__(self, share: Budget) -> None:
         self.budget = LaneBudget(share, self.SLOTS)
         self.waiting = self.running = self.lost = 0
+        self.claims_ahead = True
 
     @property
     def held(self) -> int:
@@ -161,15 +163,21 @@ class ModelLane:
     def step(self, what: str, count: int) -> None:
         if what in ("round", "lost"):
             self.budget.work_waits |= not self.budget.must_look(self.held) or count > 0
-            asked = self.budget.take(self.held, count, lambda: None)
+            self.budget.take(self.held, count, lambda: None)
+            free = self.budget.in_use - self.held - self.lost
+            asked = self.budget.claim(self.held, count, ahead=self.claims_ahead)
             assert asked <= count
+            if not self.claims_ahead:
+                assert asked <= max(0, free)
+            if asked:  # no claimed work waits for a permit: it follows those that have one
+                assert self.budget.in_use >= 1
             if what == "lost":  # looked up by a later round
                 self.lost += asked
                 return
             claimed = min(asked, (count + 1) // 2)
             self.budget.note(asked + self.lost, claimed, self.held)
             self.waiting, self.lost = self.waiting + claimed, 0
-        elif what == "begin" and self.waiting and self.running < self.SLOTS:
+        elif what == "begin" and self.waiting and self.running < self.budget.in_use:
             self.waiting, self.running = self.waiting - 1, self.running + 1
         elif what == "end" and self.running:
             self.running -= 1
@@ -179,40 +187,98 @@ class ModelLane:
             self.budget.keep(self.held, used=False)
 
 
-@given(st.integers(1, 7), STEPS)
+@given(st.integers(1, 7), STEPS, st.booleans())
 def test_lanes_never_have_more_than_the_budget(
-    size: int, steps: list[tuple[str, int, int]]
+    size: int, steps: list[tuple[str, int, int]], ahead: bool
 ) -> None:
     budget = LocalBudget(size)
     shares: list[Budget] = [budget.open() for _ in range(3)]
     lanes = [ModelLane(share) for share in shares]
+    for lane in lanes:
+        lane.claims_ahead = ahead
     for what, number, count in steps:
         lanes[number].step(what, count)
         in_hand = [
             share.free + lane.budget.in_use for share, lane in zip(shares, lanes, strict=True)
         ]
         assert sum(in_hand) == budget.in_use <= size
-        for lane in lanes:  # no slot and no claimed work waits for a permit
-            assert lane.budget.in_use >= min(lane.held + lane.lost, lane.SLOTS)
-            assert lane.budget.in_use <= lane.SLOTS
+        for lane in lanes:
+            claims = lane.held + lane.lost
+            assert lane.running <= lane.budget.in_use <= lane.SLOTS
+            assert lane.budget.in_use >= min(claims, 1 if ahead else lane.SLOTS)
     for lane in lanes:
         lane.budget.close(0)
     assert budget.in_use == 0
 
 
-def test_a_lane_whose_slots_have_permits_claims_ahead_until_others_wait() -> None:
+@pytest.mark.parametrize("slots", [2, 8])
+def test_a_lane_with_permits_claims_ahead_until_others_wait(slots: int) -> None:
     budget = LocalBudget(3)
     share, other = budget.open(), budget.open()
-    lane = LaneBudget(share, slots=2)
+    lane = LaneBudget(share, slots)
     lane.work_waits = True
     lane.take(0, 100, lambda: None)  # asks for permits, and has none yet
-    assert lane.take(0, 100, lambda: None) == 100
-    assert lane.in_use == 2
+    assert lane.claim(0, 100, ahead=True) == 0
+    lane.take(0, 100, lambda: None)
+    assert lane.in_use == min(slots, 3)
+    assert lane.claim(0, 100, ahead=True) == 100
     lane.note(100, 100, 0)
-    assert lane.take(60, 40, lambda: None) == 40
+    assert lane.claim(60, 40, ahead=True) == 40
+    assert lane.claim(60, 40, ahead=False) == 0
     lane.note(40, 40, 60)
     other.want(2, lambda: None)
-    assert other.free == 1
-    assert lane.take(60, 40, lambda: None) == 0  # another waits: what is here runs first
+    assert other.free == 3 - lane.in_use
+    assert lane.claim(60, 40, ahead=True) == 0  # another waits: what is here runs first
     lane.keep(1, used=True)
-    assert other.free == 2
+    assert other.free >= 1
+
+
+def lane_of(slots: int, permits: int | None = None) -> HostLane[Any]:
+    budget = None if permits is None else LaneBudget(LocalBudget(permits).open(), slots)
+    return HostLane("erp", slots, ["charge"], SHARED_SECONDS, budget)
+
+
+def claims_and_runs(lane: HostLane[Any], seconds: float) -> tuple[int, int]:
+    """Claim while half of what is held has run; returns how many, and the most runs at once."""
+    room = lane.room()
+    if lane.budget is not None:
+        lane.budget.work_waits = True
+        room = lane.take_permits(room, lambda: None, ahead=True)
+        lane.budget.note(room, room, lane.held)
+    lane.waiting += range(room)
+    most, rest = 0, lane.held // 2
+    while lane.held > rest:
+        while lane.may_begin and lane.running < lane.slots:
+            lane.waiting.popleft()
+            lane.running += 1
+        most = max(most, lane.running)
+        lane.end_run()
+        lane.appetite.note_run(seconds)
+    if room:
+        lane.appetite.hungry()
+    return room, most
+
+
+@pytest.mark.parametrize("seconds", [0.0001, 0.002, 0.02, 5.0])
+def test_a_lane_with_fewer_permits_than_slots_is_like_one_of_so_many_slots(
+    seconds: float,
+) -> None:
+    tight, small = lane_of(8, permits=4), lane_of(4)
+    assert claims_and_runs(tight, seconds) == (0, 0)  # it asks for permits
+    steps = [(claims_and_runs(tight, seconds), claims_and_runs(small, seconds)) for _ in range(20)]
+    for with_permits, with_slots in steps:
+        assert with_permits == with_slots
+        assert with_permits[1] <= 4
+    if seconds < 0.01:
+        assert max(room for (room, _), _ in steps) > 8
+
+
+def test_more_permits_open_more_slots() -> None:
+    budget = LocalBudget(4)
+    other = budget.open()
+    other.want(3, lambda: None)
+    lane: HostLane[Any] = HostLane("erp", 8, ["charge"], budget=LaneBudget(budget.open(), 8))
+    assert claims_and_runs(lane, 0.0001) == (0, 0)
+    assert claims_and_runs(lane, 0.0001) == (1, 1)
+    other.want(0, lambda: None)
+    assert claims_and_runs(lane, 0.0001)[1] == 4

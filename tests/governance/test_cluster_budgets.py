@@ -98,7 +98,7 @@ async def test_a_permit_serves_one_run_after_the_other_and_goes_back(relevo_url:
 async def test_a_lane_that_claims_ahead_lets_others_have_their_turn(relevo_url: str) -> None:
     app, gauge = App(relevo_url), Gauge()
     pool = app.governance.pool("narrow", size=4)
-    app.jobs.configure(Lane(name="narrow", slots=4, pool="narrow"))
+    app.jobs.configure(Lane(name="narrow", slots=8, pool="narrow"))
 
     @app.job("charge", lane="narrow")
     async def charge() -> None:

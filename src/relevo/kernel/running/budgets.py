@@ -1,10 +1,10 @@
 """Budgets: a bound on runs that a lane shares with others, such as the permits of a pool.
 
 A claim never outruns its budget. A round takes permits that are in hand: one for each slot that
-has work, or would have. Once all slots have theirs, claims ahead follow on the same permits, as in
-a lane without a budget. Otherwise a round claims no more than it has permits for. It asks for more
-only while it knows that work waits, and gives back what no slot needs. So no slot and no claimed
-work waits for a permit.
+has work, or would have. A lane with fewer permits than slots works like a lane with only so many
+slots: claims ahead follow on the permits that it has. While others wait for their turn, a round
+claims no more than it has permits for. It asks for more only while it knows that work waits, and
+gives back what no slot needs. So no slot and no claimed work waits for a permit.
 
     budgets = LocalBudgets({"erp": 4})  # at most four runs at once on this host
     budgets.open("erp", None)  # the budget of one lane
@@ -184,18 +184,21 @@ class LaneBudget:
 
     def must_look(self, held: int) -> bool:
         """Whether nobody knows if work waits, and there is no permit to find out by a claim."""
-        has_permit = self._budget.free or self._uncovered(held) < 0 or self._may_claim_ahead
-        return not (self.work_waits or has_permit)
+        has_permit = self._budget.free or self._uncovered(held) < 0
+        return not (self.work_waits or has_permit or self.in_use >= self._slots)
 
-    def take(self, held: int, room: int, ready: Callable[[], None]) -> int:
-        """Take permits for claims, and ask for those that lack; returns how many to claim."""
+    def take(self, held: int, room: int, ready: Callable[[], None]) -> None:
+        """Take permits for claims in hand and as many more, and ask for those that lack."""
         lacking = self._uncovered(held, room)
-        if not self.work_waits:
-            lacking = min(lacking, self._budget.free)
+        if not self.work_waits:  # only what is in hand needs more than there is
+            lacking = max(self._uncovered(held), min(lacking, self._budget.free))
         taken = self._budget.take(lacking) if lacking > 0 else 0
         self.in_use += taken
         self._budget.want(max(0, lacking - taken), ready)
-        if not self._may_claim_ahead:
+
+    def claim(self, held: int, room: int, *, ahead: bool) -> int:
+        """Return how many claims to make: those with a permit each, or also `ahead` of runs."""
+        if not (ahead and self._may_claim_ahead):
             room = min(room, max(0, -self._uncovered(held)))
         self._coming += room
         return room
@@ -224,5 +227,5 @@ class LaneBudget:
 
     @property
     def _may_claim_ahead(self) -> bool:
-        """Whether all slots have permits, and others are not to have their turn."""
-        return self.in_use >= self._slots and self._budget.serves_ahead
+        """Whether there are permits that others are not to have now."""
+        return self.in_use > 0 and self._budget.serves_ahead

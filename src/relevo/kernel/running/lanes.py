@@ -45,6 +45,7 @@ class Appetite:
 
     def __init__(self, slots: int, begin_within: float | None = None) -> None:
         self.slots = slots
+        """How many runs there may be at once; fewer than the lane's where permits lack."""
         self._begin_within = begin_within
         self._run_seconds = 0.0
         """What the last runs took, the latest weighing most."""
@@ -68,6 +69,14 @@ class Appetite:
         fit = AHEAD_BYTES_MAX * claims // max(1, size)
         self._ahead_max = self._bound(min(AHEAD_MAX, fit))
         self._hold(min(self.most, self._ahead_max))
+
+    def resize(self, slots: int) -> None:
+        """So many runs may there be at once from now on."""
+        if slots == self.slots:
+            return
+        is_ahead = self.most > self.slots
+        self.slots = slots
+        self._hold(self._bound(self.most) if is_ahead else slots)
 
     def full(self) -> None:
         """Something had to wait for a slot for too long."""
@@ -118,6 +127,31 @@ class HostLane(Generic[C]):
         self._begin_within = begin_within
         """Seconds after which claims that have not begun go back, if not `KEEP_SECONDS`."""
         self.appetite = Appetite(slots, begin_within)
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether a claim waits that a free slot may run; with a budget, on a permit."""
+        if not self.waiting:
+            return False
+        return self.budget is None or self.running < self.budget.in_use
+
+    def room(self) -> int:
+        """How many more to claim if nothing but its slots bounds them."""
+        room = self.appetite.room(self.held)
+        return room if self.budget is None else max(room, self.free)
+
+    def take_permits(self, room: int, wake: Callable[[], None], *, ahead: bool) -> int:
+        """Take permits for so many claims; returns how many to make.
+
+        With fewer permits than slots it claims `ahead` like a lane that has only so many slots.
+        `wake` is called when more permits come.
+        """
+        budget = self.budget
+        assert budget is not None
+        budget.take(self.held, room, wake)
+        if budget.in_use:
+            self.appetite.resize(budget.in_use)
+        return budget.claim(self.held, min(room, self.appetite.room(self.held)), ahead=ahead)
 
     def count_running(self) -> int:
         """Return how many runs there are."""

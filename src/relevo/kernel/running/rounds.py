@@ -158,7 +158,7 @@ class Rounds(Generic[C, S]):
         It gets the number of the claim, and the lanes that have room and a permit.
         """
         rooms = {name: 1 for name, lane in self._lanes.items() if lane.free}
-        number, rooms = next(self._numbers), await self._with_permits(rooms)
+        number, rooms = next(self._numbers), await self._with_permits(rooms, ahead=False)
         try:
             claims = await statement(number, list(rooms))
         except BaseException:
@@ -172,7 +172,7 @@ class Rounds(Generic[C, S]):
         for name, claimed in answer.claims.items():
             self._lanes[name].waiting += claimed
 
-    async def _with_permits(self, rooms: dict[str, int]) -> dict[str, int]:
+    async def _with_permits(self, rooms: dict[str, int], *, ahead: bool = True) -> dict[str, int]:
         """Take permits for lanes with a budget; without one nothing is claimed for them."""
         budgets = {name: lane.budget for name, lane in self._lanes.items() if lane.budget}
         looks = [
@@ -183,8 +183,9 @@ class Rounds(Generic[C, S]):
             for name in await self._ledger.waiting(looks):
                 budgets[name].work_waits = True
         found = dict(rooms)
-        for name, budget in budgets.items():
-            found[name] = budget.take(self._lanes[name].held, rooms.get(name, 0), self._wake)
+        for name in budgets:
+            room = rooms.get(name, 0)
+            found[name] = self._lanes[name].take_permits(room, self._wake, ahead=ahead)
             if not found[name]:
                 del found[name]
         return found
@@ -224,7 +225,7 @@ class Rounds(Generic[C, S]):
     def _rooms(self) -> dict[str, int]:
         found = {}
         for name, lane in self._lanes.items():
-            if lane.is_open and (room := lane.appetite.room(lane.held)):
+            if lane.is_open and (room := lane.room()):
                 found[name] = room
         return found
 

@@ -202,7 +202,7 @@ class Runner(Generic[C, S]):
         task = asyncio.current_task()
         assert task is not None
         while contextvars.copy_context() == self._surroundings and not task.cancelling():
-            while not lane.waiting or self._rounds.stopping:
+            while not lane.may_begin or self._rounds.stopping:
                 lane.came.clear()
                 await lane.came.wait()
                 await asyncio.sleep(0)  # the next statements first: they work while this runs
