@@ -142,6 +142,12 @@ WALKS: dict[str, Walk] = {
     "messages.figures": Walk("/v1/messages:figures", ("path",)),
     "messages.peek": Walk("/v1/queues/q0/messages", ("sequence_number",)),
     "dead_letters.peek": Walk("/v1/queues/q0/dead-letters/messages", ("sequence_number",)),
+    "dead_letters.transfers.peek": Walk(
+        "/v1/queues/q0/transfer-dead-letters/messages", ("sequence_number",)
+    ),
+    "subscriptions.dead_letters.transfers.peek": Walk(
+        "/v1/topics/t0/subscriptions/s0/transfer-dead-letters/messages", ("sequence_number",)
+    ),
     "subscriptions.messages.peek": Walk(
         "/v1/topics/t0/subscriptions/s0/messages", ("sequence_number",)
     ),
@@ -361,6 +367,9 @@ async def _queues(site: Site) -> None:
             for message in await source.receive(ROWS):
                 await message.dead_letter("bad")
         await destination.send_many([Message(body=LONG * 3) for _ in range(ROWS)])
+    await app.database.write(  # as if every second one had failed to be forwarded
+        "update relevo.message set sub_queue = 2 where sub_queue = 1 and sequence % 2 = 0"
+    )
     messages = [Message(body="x", session_id=f"{LONG[:100]}{n}") for n in range(ROWS)]
     await app.queue("talks").send_many(messages)
 

@@ -386,6 +386,28 @@ async def test_forwarded_messages_are_at_their_destination(app: App) -> None:  #
     assert (stuck.body, stuck.dead_letter_reason) == (b"y", "TransferFailed")
 
 
+async def test_dead_letters_of_transfers_are_forwarded_anew(  # T17, M24, M31
+    app: App, post: Post
+) -> None:
+    last = app.queue("last", status="disabled")
+    await last.ensure()
+    first = app.queue("first", forward_to="last")
+    await first.send_many([Message(body=n, properties={"n": n}) for n in range(3)])
+    assert await first.redrive() == 0  # of its ordinary dead letters
+    assert await first.transfer_dead_letters.redrive() == 0  # they cannot go on yet, and stay
+    letters = await first.transfer_dead_letters.peek()
+    assert [(one.body, one.dead_letter_reason) for one in letters] == [
+        (n, "TransferFailed") for n in range(3)
+    ]
+    await last.update(status="active")
+    assert await first.transfer_dead_letters.redrive("n > 0", 1) == 1
+    assert await first.transfer_dead_letters.redrive() == 2
+    assert await first.transfer_dead_letters.peek() == await first.peek() == []
+    await post.accept()
+    received = {one.body: one.properties["RelevoRedriven"] for one in await last.receive(10)}
+    assert received == {0: 2, 1: 2, 2: 2}
+
+
 async def test_messages_can_be_given_another_priority(app: App) -> None:  # 8.6
     queue = app.queue("q", ordering=Strict())
     sent = await queue.send_many([Message(body=n, properties={"n": n}) for n in range(4)])

@@ -288,13 +288,16 @@ class Source(Entity):
         rate: float | None = None,
         reset_count: bool = True,
     ) -> int:
-        """Return dead-lettered messages to this queue or subscription; returns how many.
+        """Return dead-lettered messages to the queue or subscription; returns how many.
 
-        `filter` is a SQL filter, `rate` messages a second.
+        `filter` is a SQL filter, `rate` messages a second. `transfer_dead_letters.redrive()` does
+        the same for messages that could not be forwarded: they are forwarded anew, and those that
+        still cannot be stay there and do not count.
         """
         return await self._managing().redrive(
-            await self._record(), filter=filter, limit=limit, rate=rate, reset_count=reset_count
-        )
+            await self._record(), SUB_QUEUES[self.path.sub_queue or "dead_letters"],
+            filter=filter, limit=limit, rate=rate, reset_count=reset_count,
+        )  # fmt: skip
 
     async def purge(self, before: datetime | None = None) -> int:
         """Delete messages that nobody holds, all or those that arrived before; returns how many."""

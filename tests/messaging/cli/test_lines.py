@@ -72,6 +72,24 @@ def test_messages_are_sent_peeked_and_received_by_hand(site: Site, way: str, que
     assert run(site, way, "message", "purge", queue, "-o", "json").json == {"count": 1}
 
 
+def test_dead_letters_of_transfers_are_redriven_and_purged(
+    site: Site, way: str, queue: str
+) -> None:
+    first, last = f"{queue}-first", f"{queue}-last"
+    run(site, way, "queue", "create", last)
+    run(site, way, "queue", "create", first, "--forward-to", last)
+    run(site, way, "queue", "update", last, "--status", "disabled")
+    for body in ("a", "b"):
+        run(site, way, "message", "send", first, "--body", body)
+    letters = ("dead-letter", "transfer")
+    found = run(site, way, *letters, "peek", first, "-o", "json").json["items"]
+    assert [one["dead_letter_reason"] for one in found] == ["TransferFailed"] * 2
+    run(site, way, "queue", "update", last, "--status", "active")
+    redriven = run(site, way, *letters, "redrive", first, "--limit", "1", "-o", "json")
+    assert redriven.json == {"count": 1}
+    assert run(site, way, *letters, "purge", first, "-o", "json").json == {"count": 1}
+
+
 def test_lines_are_sent_and_received(site: Site, way: str, queue: str, tmp_path: Path) -> None:
     text = '{"body": "a", "priority": 9}\n\n{"body": {"b": 1}}\n{"body_base64": "AP8="}\n'
     sent = send(site, way, queue, tmp_path, text, "--priority", "4")

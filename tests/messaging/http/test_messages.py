@@ -263,6 +263,34 @@ async def test_dead_letters_are_redriven_and_purged(wire: Wire, queue: str) -> N
     await wire.refused("POST", f"{queue}/dead-letters:redrive", bad, 400, "invalid_expression")
 
 
+@pytest.mark.parametrize("of_subscription", [False, True])
+async def test_dead_letters_of_transfers_are_seen_redriven_and_purged(
+    wire: Wire, of_subscription: bool
+) -> None:
+    await wire.put("queues/last")
+    source = target = "queues/first"
+    if of_subscription:
+        target, source = "topics/t", "topics/t/subscriptions/s"
+        await wire.put(target)
+    await wire.put(source, {"forward_to": "last"})
+    await wire.ask("PATCH", "queues/last", {"status": "disabled"})
+    for name in ("a", "b"):
+        await wire.send(target, name, properties={"tier": name})
+    transfers = f"{source}/transfer-dead-letters"
+    letters = (await wire.get(f"{transfers}/messages"))["items"]
+    assert [(one["body"], one["dead_letter_reason"]) for one in letters] == [
+        ("a", "TransferFailed"), ("b", "TransferFailed"),
+    ]  # fmt: skip
+    number = letters[0]["sequence_number"]
+    explained = await wire.post(f"{transfers}/messages/{number}:explain")
+    assert explained["reason"] == "no_consumers"
+    await wire.ask("PATCH", "queues/last", {"status": "active"})
+    assert await wire.post(f"{source}/dead-letters:redrive") == {"count": 0}
+    assert await wire.post(f"{transfers}:redrive", {"filter": "tier = 'a'"}) == {"count": 1}
+    assert await wire.post(f"{transfers}:purge") == {"count": 1}
+    assert (await wire.claim("queues/last", wait_seconds=20))[0]["body"] == "a"
+
+
 async def test_waiting_messages_are_reprioritised_explained_and_purged(
     wire: Wire, queue: str
 ) -> None:

@@ -45,6 +45,7 @@ from relevo.messaging.http.models import (
 from relevo.messaging.http.places import (
     DESTINATIONS,
     SOURCES,
+    TRANSFERS,
     Addressed,
     destination_of,
     each,
@@ -240,7 +241,7 @@ class PeekMessages(Addressed, Struct, frozen=True, kw_only=True):
 
 
 @each(
-    operation, SOURCES, "peek", "GET {}/messages", "messages:read",
+    operation, (*SOURCES, *TRANSFERS), "peek", "GET {}/messages", "messages:read",
     "Look at messages of {} without receiving them.", errors=(NotFound,),
 )  # fmt: skip
 async def peek(services: Services, _: Principal, command: PeekMessages) -> Page[MessageView]:

@@ -13,15 +13,14 @@ from relevo.http.paging import Cursor, Limit, Page
 from relevo.kernel.operation import Operations
 from relevo.kernel.pages import first
 from relevo.messaging.core.explaining import MessageExplanation
-from relevo.messaging.core.names import Path
 from relevo.messaging.http.models import ByMessage, ChangedCount, Instant, Priority
 from relevo.messaging.http.places import (
     DEAD_LETTERS,
     ENTITIES,
     SOURCES,
+    TRANSFERS,
     Addressed,
     each,
-    source_at,
     source_of,
 )
 from relevo.messaging.operating import describing
@@ -54,8 +53,8 @@ async def figures(services: Services, _: Principal, command: ListFigures) -> Pag
 
 
 @each(
-    operation, SOURCES, "explain", "POST {}/messages/{sequence}:explain", "queues:read",
-    "Say why a message of {} waits.", errors=(NotFound, MessageNotFound),
+    operation, (*SOURCES, *TRANSFERS), "explain", "POST {}/messages/{sequence}:explain",
+    "queues:read", "Say why a message of {} waits.", errors=(NotFound, MessageNotFound),
 )  # fmt: skip
 async def explain(services: Services, _: Principal, command: ByMessage) -> MessageExplanation:
     """Say why a message waits."""
@@ -143,10 +142,10 @@ class RedriveMessages(Addressed, Struct, frozen=True, kw_only=True):
 )  # fmt: skip
 async def redrive(services: Services, _: Principal, command: RedriveMessages) -> ChangedCount:
     """Return dead letters to the queue or subscription they came from."""
-    path = command.address
-    source = source_at(services.app.messaging, Path(path.entity, path.subscription))
     rate = command.rate
     most = command.limit if rate is None else min(command.limit, max(1, int(rate * SECONDS_MAX)))
     return ChangedCount(
-        await source.redrive(command.filter, most, rate=rate, reset_count=command.reset_count)
+        await source_of(services, command).redrive(
+            command.filter, most, rate=rate, reset_count=command.reset_count
+        )
     )

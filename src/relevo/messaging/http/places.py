@@ -72,6 +72,15 @@ class ByQueueDeadLetters(ByQueue, frozen=True, kw_only=True):
         return msgspec.structs.replace(super().address, sub_queue="dead_letters")
 
 
+class ByQueueTransfers(ByQueue, frozen=True, kw_only=True):
+    """Which queue's dead letters of transfers."""
+
+    @property
+    def address(self) -> Path:
+        """The dead-letter queue of what the queue could not forward."""
+        return msgspec.structs.replace(super().address, sub_queue="transfer_dead_letters")
+
+
 class ByTopic(Addressed, Struct, frozen=True, kw_only=True):
     """Which topic."""
 
@@ -104,6 +113,15 @@ class BySubscriptionDeadLetters(BySubscription, frozen=True, kw_only=True):
     def address(self) -> Path:
         """The dead-letter queue of the subscription."""
         return msgspec.structs.replace(super().address, sub_queue="dead_letters")
+
+
+class BySubscriptionTransfers(BySubscription, frozen=True, kw_only=True):
+    """Which subscription's dead letters of transfers."""
+
+    @property
+    def address(self) -> Path:
+        """The dead-letter queue of what the subscription could not forward."""
+        return msgspec.structs.replace(super().address, sub_queue="transfer_dead_letters")
 
 
 class Place(Struct, frozen=True, kw_only=True):
@@ -140,11 +158,22 @@ SUBSCRIPTION_DEAD_LETTERS: Final = msgspec.structs.replace(
     SUBSCRIPTION, noun="subscriptions.dead_letters", route=f"{SUBSCRIPTION.route}/dead-letters",
     by=BySubscriptionDeadLetters, **_DEAD,
 )  # fmt: skip
+_TRANSFERS: Final = {"called": "a dead-letter queue of transfers"}
+QUEUE_TRANSFERS: Final = msgspec.structs.replace(
+    QUEUE, noun="dead_letters.transfers", route=f"{QUEUE.route}/transfer-dead-letters",
+    by=ByQueueTransfers, **_TRANSFERS,
+)  # fmt: skip
+SUBSCRIPTION_TRANSFERS: Final = msgspec.structs.replace(
+    SUBSCRIPTION, noun="subscriptions.dead_letters.transfers",
+    route=f"{SUBSCRIPTION.route}/transfer-dead-letters", by=BySubscriptionTransfers, **_TRANSFERS,
+)  # fmt: skip
 DESTINATIONS: Final = (QUEUE, TOPIC)
 ENTITIES: Final = (QUEUE, SUBSCRIPTION)
 """What messages are received from, without their dead-letter queues."""
-DEAD_LETTERS: Final = (QUEUE_DEAD_LETTERS, SUBSCRIPTION_DEAD_LETTERS)
-SOURCES: Final = (*ENTITIES, *DEAD_LETTERS)
+SOURCES: Final = (*ENTITIES, QUEUE_DEAD_LETTERS, SUBSCRIPTION_DEAD_LETTERS)
+"""What has operations of its own to receive and settle by."""
+TRANSFERS: Final = (QUEUE_TRANSFERS, SUBSCRIPTION_TRANSFERS)
+DEAD_LETTERS: Final = (QUEUE_DEAD_LETTERS, SUBSCRIPTION_DEAD_LETTERS, *TRANSFERS)
 
 
 def each(

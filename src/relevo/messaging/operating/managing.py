@@ -13,7 +13,7 @@ from relevo.messaging.core import classes, tokens
 from relevo.messaging.core.rules import SqlFilter
 from relevo.messaging.operating import situation
 from relevo.messaging.operating.peeking import PeekedMessage, peeked
-from relevo.messaging.sending import TOPIC
+from relevo.messaging.sending import ARRIVED, TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -51,20 +51,23 @@ class Managing:
     async def redrive(
         self,
         record: EntityRecord,
+        sub_queue: int,
         *,
         filter: str | None = None,  # noqa: A002 - the word of the API
         limit: int | None = None,
         rate: float | None = None,
         reset_count: bool = True,
-        sub_queue: int = 1,
     ) -> int:
-        """Return dead-lettered messages to their entity; returns how many."""
+        """Return dead-lettered messages to their entity; returns how many.
+
+        Messages that fail again meanwhile have higher numbers, and wait for the next redrive.
+        """
         if rate is not None and not rate > 0:
             raise InvalidValue(f"rate is {rate:g} messages a second; it must be more than 0")
         moved = 0
         async for numbers in self._chosen(record, sub_queue, filter, limit, rate):
             moved += await self._value(SQL.redrive, record.id, sub_queue, numbers, reset_count)
-            self._wakeups.send(TOPIC.format(record.id))
+            self._wakeups.send(ARRIVED if record.properties.forward_to else TOPIC.format(record.id))
             if rate is not None:
                 await asyncio.sleep(len(numbers) / rate)
         return moved
@@ -122,17 +125,25 @@ class Managing:
         """Yield the numbers of messages that a filter selects, in parts."""
         predicate = None if text is None else SqlFilter(text).predicate
         size = ROWS if rate is None else max(1, min(ROWS, round(rate)))
+        last = await self._database.fetchval(SQL.last_message, record.id, sub_queue)
         after, left = 0, limit
-        while left is None or left > 0:
+        while after < (last or 0) and (left is None or left > 0):
             page = await peeked(
                 self._database, record, sub_queue, after=after, limit=size, order="arrival"
             )
-            stored = [one for one in page if one.sequence_number is not None]
+            stored = [
+                (number, message)
+                for message in page
+                if (number := message.sequence_number) is not None and number <= last
+            ]
             if not stored:
                 return
-            after = stored[-1].sequence_number or after
-            wanted = [one for one in stored if predicate is None or selects(predicate, one)]
-            numbers = [one.sequence_number for one in wanted[:left] if one.sequence_number]
+            after = stored[-1][0]
+            numbers = [
+                number
+                for number, message in stored
+                if predicate is None or selects(predicate, message)
+            ][:left]
             if numbers:
                 left = None if left is None else left - len(numbers)
                 yield numbers

@@ -87,6 +87,10 @@ join relevo.message_class k on k.entity_id = m.entity_id and k.number = m.class
 left join relevo.host h on h.incarnation = m.host
 where m.entity_id = $1 and m.sub_queue = $2 and m.sequence > $3 order by m.sequence limit $4;
 
+-- name: last_message
+-- The highest number of a message of an entity or sub-queue; null if it has none.
+select max(m.sequence) from relevo.message m where m.entity_id = $1 and m.sub_queue = $2;
+
 -- name: peek_arrivals
 -- Messages that callers' transactions have sent to an entity and nobody has accepted yet.
 select a.id, a.priority, a.priority_class, a.body_kind, a.at, a.due_at, a.message_id, a.fairness_key, a.head, a.body
@@ -254,8 +258,8 @@ from (
 select e.key from relevo.message_entity e where e.id = $1;
 
 -- name: consumers_with_messages
--- The consumers that are not paused and have a message to claim in one of their sources.
-select id from relevo.consumers_with_messages($1::integer[], $2::integer[]) as c (id);
+-- The consumers of a host that are not paused and have a message to claim in one of their sources.
+select id from relevo.consumers_with_messages($1::uuid, $2::integer[], $3::integer[]) as c (id);
 
 -- name: messages_due
 -- Whether a host has anything to do for messages; see the function.

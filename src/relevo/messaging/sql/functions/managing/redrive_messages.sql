@@ -1,6 +1,7 @@
 -- Returns dead-lettered messages of an entity or of its transfers (`p_sub_queue`) to the entity itself, as if they arrived now: those
--- with these numbers, or the oldest, up to a limit; locked ones stay. Their time to live is the default of the entity. Returns
--- the new numbers. A message counts in its property RelevoRedriven how often this happened.
+-- with these numbers, or the oldest, up to a limit; locked ones stay. Their time to live is the default of the entity. If the
+-- entity forwards, they are forwarded anew. Returns the new numbers, without those of messages that still cannot be forwarded. A message
+-- counts in its property RelevoRedriven how often this happened.
 create or replace function relevo.redrive_messages(
   p_entity integer, p_sub_queue smallint, p_sequences bigint[] default null, p_limit integer default 1000, p_reset_count boolean default true)
 returns bigint[] language plpgsql volatile
@@ -31,7 +32,7 @@ begin
     order by m.sequence for update);
   if cardinality(letters) = 0 then return '{}'; end if;
   update relevo.message m set delivered = false, breached = false, enqueued_sequence = coalesce(m.enqueued_sequence, m.sequence),
-    delivery_count = case when p_reset_count then 0 else m.delivery_count end,
+    delivery_count = case when p_reset_count then 0 else m.delivery_count end, hops = 0,
     session = s.id,
     head = jsonb_set(coalesce(m.head::jsonb, '{}'), '{properties}', coalesce(m.head::jsonb -> 'properties', '{}') || jsonb_build_object(
       'RelevoRedriven', coalesce((m.head::jsonb -> 'properties' ->> 'RelevoRedriven')::integer, 0) + 1))::text
@@ -40,5 +41,11 @@ begin
   where o.sequence = any (letters) and m.sequence = o.sequence;
   numbers := relevo.renumber_messages(letters);
   if sessions is not null then perform relevo.open_sessions(sessions); end if;
+  if entity.forward_to is not null then
+    perform relevo.forward_messages(numbers, array_fill(entity.forward_to, array[cardinality(numbers)]));
+    numbers := array(
+      select n from unnest(numbers) as n
+      where not exists (select from relevo.message m where m.sequence = n and m.entity_id = p_entity and m.sub_queue = 2));
+  end if;
   return numbers;
 end $$;
