@@ -210,8 +210,9 @@ class MessageLedger:
         served = [self._consumers[name] for name in lanes]
         sources = [(one.id, id_) for one in served for id_ in one.sources]
         rows = await self._database.fetch(
-            SQL.consumers_with_messages, [of for of, _ in sources], [id_ for _, id_ in sources]
-        )
+            SQL.consumers_with_messages, self._host, [of for of, _ in sources],
+            [id_ for _, id_ in sources],
+        )  # fmt: skip
         return {self._by_id[row["id"]].name for row in rows}
 
     def _limits_of(self, served: ServedConsumers) -> str | None:

@@ -36,7 +36,7 @@ begin
   working := array_fill(true, array[amount]);
   loop
     working := array(
-      select s.works and relevo.has_claimable(p_entities[s.n], p_sub_queues[s.n], limits) from unnest(working) with ordinality as s (works, n));
+      select s.works and relevo.has_claimable(p_entities[s.n], p_sub_queues[s.n], limits, p_host) from unnest(working) with ordinality as s (works, n));
     exit when left_over <= 0 or not (true = any (working));
     first := array_position(working, true);
     others := array(select n from generate_subscripts(working, 1) as n where working[n] and n > first);

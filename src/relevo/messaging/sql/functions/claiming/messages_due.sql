@@ -4,7 +4,7 @@ create or replace function relevo.messages_due(p_host uuid, p_consumers integer[
 language plpgsql stable set plan_cache_mode = force_generic_plan set enable_seqscan = off
 set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
-  return exists (select from relevo.consumers_with_messages(p_consumers, p_sources))
+  return exists (select from relevo.consumers_with_messages(p_host, p_consumers, p_sources))
     or exists (select from relevo.message m where m.host = p_host and m.host is not null and m.preempt_asked)
     or vacant and exists (select from relevo.message m where m.host = p_host);
 end $$;
