@@ -12,7 +12,12 @@ import pytest
 
 from relevo import App
 from relevo.kernel.postgres import catalog
-from relevo.kernel.postgres.polling import LISTENING_SECONDS, Question
+from relevo.kernel.postgres.polling import (
+    LATELY_SECONDS,
+    LISTENING_SECONDS,
+    OFTEN_SECONDS,
+    Question,
+)
 from relevo.kernel.postgres.wakeups import EVERYBODY, Wakeups
 
 if TYPE_CHECKING:
@@ -55,6 +60,23 @@ async def test_a_loop_is_woken_by_the_answer_to_its_question(database: Database)
             await database.write("insert into public.note values (7)")
             assert await woken.wait(LONG)
             assert not await other.wait(0)
+
+
+async def test_a_host_that_found_work_asks_often_for_a_while(database: Database) -> None:
+    clock = asyncio.get_running_loop().time
+    await database.write("create table public.arrival (id integer)")
+    async with polling(database) as wakeups:
+        wakeups.listening = True
+        arrived = Question("select id from public.arrival", of_rows=True)
+        late = Question("select count(*) > 0 as due from public.arrival", every=3_600.0)
+        await database.write("insert into public.arrival values (1)")
+        with wakeups.signal(question=late) as rare:
+            assert await rare.wait(LONG)
+            assert wakeups.polling.interval(clock()) == LISTENING_SECONDS  # it was no arrival
+            with wakeups.signal(question=arrived) as woken:
+                assert await woken.wait(LONG)
+        assert wakeups.polling.interval(clock()) == OFTEN_SECONDS
+        assert wakeups.polling.interval(clock() + LATELY_SECONDS) == LISTENING_SECONDS
 
 
 async def test_what_is_due_later_is_not_looked_for_before(database: Database) -> None:

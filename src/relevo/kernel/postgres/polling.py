@@ -6,7 +6,8 @@ an idle host costs two transactions a second, however much it serves. The loop i
 wake-up, and then looks for itself.
 
 While wake-ups arrive, the poll finds only what was submitted without one, and lost ones; it then
-asks half as often as without a listener. If the poll fails or hangs, each loop polls for itself.
+asks half as often as without a listener, except for a while after it found something. If the poll
+fails or hangs, each loop polls for itself.
 """
 
 from __future__ import annotations
@@ -36,8 +37,10 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 LISTENING_SECONDS: Final = 0.5
 """How often a host with a listener asks: submits in callers' transactions send no wake-up."""
-DEAF_SECONDS: Final = 0.25
-"""How often a host asks that hears no wake-ups, as through PgBouncer."""
+OFTEN_SECONDS: Final = 0.25
+"""How often a host asks that hears no wake-ups, as through PgBouncer, or that found work lately."""
+LATELY_SECONDS: Final = 10.0
+"""How long after it found work it asks often: what comes without a wake-up seldom comes alone."""
 ASKED_SECONDS: Final = 30.0
 """How often a loop looks for itself although its question is asked."""
 SHORTEST_SECONDS: Final = 0.1
@@ -80,6 +83,12 @@ class Polling:
         self._text: tuple[tuple[Question, ...], str] = ((), "")
         self.answers = False
         """Whether questions are being answered; else loops poll for themselves."""
+        self._often_until = 0.0
+
+    def interval(self, now: float) -> float:
+        """Return how often to ask, in seconds; `now` is the time of the loop's clock."""
+        idle = self._wakeups.listening and now >= self._often_until
+        return LISTENING_SECONDS if idle else OFTEN_SECONDS
 
     def patience(self, seconds: float) -> float:
         """Return how long a loop may wait that would poll every so many seconds by itself."""
@@ -113,7 +122,7 @@ class Polling:
     async def _round(self, clock: Callable[[], float]) -> None:
         """Ask what is due soon; those whose time is near come along."""
         now = clock()
-        usual = LISTENING_SECONDS if self._wakeups.listening else DEAF_SECONDS
+        usual = self.interval(now)
         due = [one for one in self._asked.values() if one.next <= now + usual / 2]
         try:
             async with asyncio.timeout(ANSWER_SECONDS_MAX):
@@ -127,7 +136,11 @@ class Polling:
                 one.tell()
             return
         self.answers = True
-        for one, seconds in zip(due, answers, strict=True):
+        given = list(zip(due, answers, strict=True))
+        if any(seconds == 0 and one.question.every is None for one, seconds in given):
+            self._often_until = now + LATELY_SECONDS
+            usual = self.interval(now)
+        for one, seconds in given:
             every = one.question.every or usual
             if seconds is None or seconds > every:
                 one.next = now + every
