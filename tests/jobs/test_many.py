@@ -11,7 +11,7 @@ import pytest
 
 from relevo.errors import InvalidValue
 from relevo.jobs.model import Lane
-from relevo.jobs.submission import new_ids
+from relevo.jobs.submitting.submission import new_ids
 from relevo.kernel.postgres import catalog
 from tests.jobs.office import until
 

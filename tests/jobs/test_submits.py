@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
@@ -15,6 +16,8 @@ from sqlalchemy.orm import Session
 from relevo.errors import InvalidValue
 from relevo.jobs.model import Recurrence
 from relevo.jobs.registry import described
+from relevo.jobs.submitting import submission
+from relevo.jobs.submitting.submission import SQL
 from tests.jobs.test_foreign_submits import by_psycopg, by_sqlalchemy_session
 
 if TYPE_CHECKING:
@@ -313,3 +316,43 @@ async def test_text_that_only_looks_like_a_null_character_is_data(office: Office
     for text in ("\0", "\\\0", "\\\\\0"):
         with pytest.raises(InvalidValue, match="null character"):
             await office.jobs.submit("work", {"a": text})
+
+
+async def test_a_single_submit_stores_the_row_that_the_function_stores(office: Office) -> None:
+    """The statement for single submits, and the function behind all others, mean the same."""
+    await office.database.write(
+        "insert into relevo.job_lane (name, priority) values ('urgent', true), ('plain', false)"
+    )
+    await office.database.write(
+        "insert into relevo.job_handler (name, lane, priority, operation_type, auto_delete) values"
+        " ('known', 'urgent', 7, 54, true), ('usual', 'plain', null, 12, false)"
+    )
+    handlers, lanes = ("known", "usual", "unknown"), (None, "urgent", "plain")
+    for handler, lane, priority, name in product(handlers, lanes, (None, 0, 9), (None, "A name")):
+        fields: dict[str, Any] = {
+            "handler": handler,
+            "lane": lane,
+            "priority": priority,
+            "name": name,
+        }
+        job = submission.checked(data={"n": 1}, **fields)
+        arrays = submission.columns([job])
+        rows = submission.rows_of(arrays)
+        assert rows is not None
+        single = await stored(office, SQL.submit_rows, *rows)
+        assert single == await stored(office, *submission.statement(arrays)), fields
+        token = submission.columns([submission.checked(data={"n": 1}, token="t", **fields)])
+        chained = await stored(office, *submission.statement(token))
+        assert single == {**chained, "token": None, "chain": None, "chained": False}, fields
+
+
+async def stored(office: Office, sql: str, *arguments: Any) -> dict[str, Any]:
+    """Return the row that a statement stores, without what differs from submit to submit."""
+    await office.database.write(sql, *arguments)
+    row = dict((await office.database.fetch("delete from relevo.job returning *"))[0])
+    at = row.pop("created_at")
+    assert at == row.pop("modified_at") == row.pop("correlation_at")
+    assert row.pop("id") == row.pop("correlation")
+    row["rank"] += -int(at.timestamp() * 1_000_000)
+    row["rank"] = round(row["rank"] / 1_000_000)  # floats know no microseconds
+    return {name: value for name, value in row.items() if name != "sequence"}

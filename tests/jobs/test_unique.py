@@ -12,8 +12,8 @@ import pytest
 import relevo
 from relevo import Unique
 from relevo.errors import InvalidValue, Unavailable
-from relevo.jobs import unique_submits
 from relevo.jobs.core.uniqueness import stored, unique_of
+from relevo.jobs.submitting import unique_submits
 from relevo.jobs.timers import Timers
 from tests.jobs.office import Worker
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from relevo.errors import InvalidValue
 from relevo.jobs.core.retry import RetryPolicy, time_limit_of
 from relevo.jobs.core.uniqueness import unique_of
-from relevo.jobs.registry import JobDefinition, Registering, described
+from relevo.jobs.registry import registering
 from relevo.jobs.schedules.declaration import declared
 from relevo.kernel import callables
 
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
 
     from relevo.jobs.core.uniqueness import Uniqueness
     from relevo.jobs.model import Missed, Overlap, Recurrence
+    from relevo.jobs.registry import Registering
     from relevo.jobs.service import Jobs
     from relevo.kernel.backoff import Backoff
 
@@ -27,28 +27,17 @@ class JobMethods:
     jobs: Jobs
 
     def job(
-        self,
-        name: str,
-        *,
-        lane: str | None = None,
-        pool: str | None = None,
+        self, name: str, *, lane: str | None = None, pool: str | None = None,
         token: Callable[..., Awaitable[str | None] | str | None] | None = None,
-        process: bool = False,
-        timeout: float | timedelta | None = None,
-        retries: int | None = None,
+        process: bool = False, timeout: float | timedelta | None = None, retries: int | None = None,
         backoff: Backoff | float | None = None,
         retry_on: type[BaseException] | Sequence[type[BaseException]] | None = None,
-        priority: int | None = None,
-        unique: Uniqueness | None = None,
-        every: timedelta | float | None = None,
-        cron: str | None = None,
-        recurrence: str | Recurrence | None = None,
-        timezone: str | None = None,
-        missed: Missed | None = None,
-        overlap: Overlap | None = None,
-        auto_delete: bool = False,
+        priority: int | None = None, unique: Uniqueness | None = None,
+        every: timedelta | float | None = None, cron: str | None = None,
+        recurrence: str | Recurrence | None = None, timezone: str | None = None,
+        missed: Missed | None = None, overlap: Overlap | None = None, auto_delete: bool = False,
         crashes_max: int | None = None,
-    ) -> Registering:
+    ) -> Registering:  # fmt: skip
         """Make a function the handler of jobs of a name, with the data's fields as its parameters.
 
         A first parameter named `ctx`, or annotated with `JobContext`, gets the context of the run.
@@ -75,28 +64,13 @@ class JobMethods:
         """
         callables.check_name(name, "app.job")
         what = f"handler {name!r}"
-        retry = RetryPolicy.of(what, retries, backoff, retry_on)
         schedule = declared(
             what, every=every, cron=cron, recurrence=recurrence, timezone=timezone, missed=missed,
             overlap=overlap,
         )  # fmt: skip
-        if lane is not None and pool is not None:
-            raise InvalidValue(
-                f"job {name!r} names the lane {lane!r} and the pool {pool!r}; name the pool in the"
-                " lane: Lane(name=..., pool=...)"
-            )
-        if lane is None:
-            lane = "default" if pool is None else self.jobs.registry.pool_lane(pool)
-
-        def register(function: Any) -> Any:
-            if isinstance(function, JobDefinition):  # the same function under a second name
-                function = function.function
-            handler = described(
-                name, function, process=process, lane=lane, token=token, auto_delete=auto_delete,
-                time_limit=time_limit_of(what, timeout), crashes_max=crashes_max, retry=retry,
-                priority=priority, unique=unique_of(what, unique), schedule=schedule,
-            )  # fmt: skip
-            self.jobs.registry.add(handler)
-            return JobDefinition(self.jobs, handler, function)
-
-        return register
+        return registering(
+            self.jobs, name, process=process, lane=self.jobs.registry.lane_of(name, lane, pool),
+            token=token, auto_delete=auto_delete, time_limit=time_limit_of(what, timeout),
+            crashes_max=crashes_max, retry=RetryPolicy.of(what, retries, backoff, retry_on),
+            priority=priority, unique=unique_of(what, unique), schedule=schedule,
+        )  # fmt: skip

@@ -15,7 +15,7 @@ from relevo.jobs.running.claims import JobClaim, JobSettlement
 from relevo.jobs.running.ledger import JobLedger
 from relevo.jobs.running.processes import call_in_process
 from relevo.jobs.service import Jobs
-from relevo.jobs.submission import TOPIC
+from relevo.jobs.submitting.submission import TOPIC
 from relevo.jobs.timers import Timers
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.part import Part, PerConnection

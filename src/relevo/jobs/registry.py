@@ -205,6 +205,17 @@ class HandlerRegistry:
         self.lanes[lane.name] = lane
         self._configured.add(lane.name)
 
+    def lane_of(self, name: str, lane: str | None, pool: str | None) -> str:
+        """Return the lane of a handler that names a lane, a pool, or neither."""
+        if lane is not None and pool is not None:
+            raise InvalidValue(
+                f"job {name!r} names the lane {lane!r} and the pool {pool!r}; name the pool in the"
+                " lane: Lane(name=..., pool=...)"
+            )
+        if lane is not None:
+            return lane
+        return "default" if pool is None else self.pool_lane(pool)
+
     def pool_lane(self, pool: str) -> str:
         """Return the lane of the handlers of a pool that name no lane; makes it if need be."""
         name = f"pool:{pool}"
@@ -295,6 +306,19 @@ class Registering(Protocol):
 
     @overload
     def __call__(self, function: Callable[P, R], /) -> JobDefinition[P, R]: ...
+
+
+def registering(jobs: Jobs, name: str, **options: Any) -> Registering:
+    """Return the decorator that makes a function the handler of a name."""
+
+    def register(function: Any) -> Any:
+        if isinstance(function, JobDefinition):  # the same function under a second name
+            function = function.function
+        handler = described(name, function, **options)
+        jobs.registry.add(handler)
+        return JobDefinition(jobs, handler, function)
+
+    return register
 
 
 class JobDefinition(Generic[P, R]):

@@ -5,30 +5,26 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, Unpack
 
-import msgspec
-
 from relevo.errors import InvalidValue
-from relevo.jobs import states, submission, unique_submits
+from relevo.jobs import states
 from relevo.jobs.brakes import Brakes
 from relevo.jobs.commands import Ask, CommandScope, JobCommands
-from relevo.jobs.core.uniqueness import unique_of
 from relevo.jobs.errors import JobMissing, JobRefused
 from relevo.jobs.handles import JobHandle as JobHandle
 from relevo.jobs.handles import Known, Waiting
-from relevo.jobs.known_handlers import KnownHandlers
-from relevo.jobs.model import TOKEN_LENGTH_MAX, CommonOptions, Job
+from relevo.jobs.model import CommonOptions, Job
 from relevo.jobs.querying.chains import Chains
 from relevo.jobs.querying.explanations import Explanations
 from relevo.jobs.querying.query import EVERYBODY, JobQuery
 from relevo.jobs.querying.views import Views
-from relevo.jobs.registry import EXECUTE, HandlerRegistry, forgotten
+from relevo.jobs.registry import HandlerRegistry, forgotten
 from relevo.jobs.schedules.service import Schedules
-from relevo.jobs.submission import Submitting
-from relevo.jobs.unique_submits import UniqueSubmits
+from relevo.jobs.submitting import submission
+from relevo.jobs.submitting.submitter import Submitter, SubmitTerms, SubmitTools
 from relevo.jobs.waits import Waits
-from relevo.kernel import callables, checking, cpu
+from relevo.kernel import callables, checking
 from relevo.kernel.part import PerConnection, Service
-from relevo.kernel.postgres import catalog, clock, foreign
+from relevo.kernel.postgres import catalog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -36,8 +32,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from relevo.jobs.core.reasons import JobExplanation
-    from relevo.jobs.core.uniqueness import Unique, Uniqueness
-    from relevo.jobs.model import Lane, Recurrence, Submission
+    from relevo.jobs.core.uniqueness import Uniqueness
+    from relevo.jobs.model import Lane, Recurrence
     from relevo.jobs.running.context import JobContext
     from relevo.kernel.part import Connection
     from relevo.kernel.postgres import Database, Wakeups
@@ -56,13 +52,13 @@ class Jobs(Service):
 
     def __init__(self, connection: Connection, settings: Settings) -> None:
         super().__init__(connection)
-        self._schema = settings.schema
         self.registry = HandlerRegistry()
         self.service_for: Callable[[JobContext], Any] | None = None
         """Makes the `ctx.service` of a run: the event pipeline."""
         self._tools = PerConnection(
             connection, lambda database, wakeups: _Tools(database, wakeups, settings)
         )
+        self._submitter = Submitter(self, lambda: self._tools().submits, settings.schema)
 
     def configure(self, *lanes: Lane) -> None:
         """Add lanes, or change existing ones; call this before handlers name them."""
@@ -120,37 +116,11 @@ class Jobs(Service):
             handler, data, name=name, token=token, start=start, lane=lane, priority=priority,
             owner=owner, retain=retain, on_failure=on_failure, system=system, options=options,
         )  # fmt: skip
-        self.registry.check_data(handler, data, job.data)
-        if tx is not None:
-            tx = foreign.in_schema(tx, self._schema)
-        if token is None:
-            job = await self._chained(job, data)
-        await self._check_lane(job, tx)
-        recur = await self._recurring(job, recurrence, timezone, tx)
-        if recur is not None:
-            job = recur(job)
-        if (rule := self._unique(handler, unique)) is not None:
-            job = await unique_submits.marked(job, rule, self.registry.handlers.get(handler), data)
-        number, first = None, job.id
-        if rule is None and tx is None:
-            await self._tools().writing.one(job)
-        elif tx is None:
-            first = await self._tools().unique.one(job)
-        else:
-            number, existing = await self._store_in(tx, submission.columns([job]), rule)
-            first = existing.get(job.id, job.id)
-        handle = JobHandle[Any](self, first, Known.of(job, number) if first == job.id else None)
-        handle.existed = first != job.id
-        handle.warning = await self._unregistered(handler, tx)
-        return handle
-
-    async def _unregistered(self, handler: str, tx: Any) -> str | None:
-        """Return a warning if neither this app nor any host has ever registered a handler."""
-        if handler in self.registry.handlers or not self.connection.is_open:
-            return None
-        known = self._tools().known_handlers
-        # A caller with a connection must not wait for a second one, nor be read with.
-        return known.remembered(handler) if tx is not None else await known.warning(handler)
+        terms = SubmitTerms(
+            tx=tx, unique=unique, recurrence=recurrence, timezone=timezone,
+            own_token=token is not None,
+        )  # fmt: skip
+        return await self._submitter.one(job, data, terms)
 
     async def submit_many(
         self,
@@ -169,104 +139,12 @@ class Jobs(Service):
         """
         if strange := options.keys() - CommonOptions.__annotations__.keys():
             raise InvalidValue(f"submit_many has no option {min(strange)!r}; leave it out")
-        rule = self._unique(handler, unique)
-        common, ids = submission.checked(handler, **options), submission.new_ids(len(data))
-        datas = [submission.encoded(one) for one in data]
-        self.registry.check_each(handler, data, datas)
-        tx = foreign.in_schema(tx, self._schema)
-        await self._check_lane(common, tx)
-        recur = await self._recurring(common, recurrence, timezone, tx)
-        known = self.registry.handlers.get(handler)
-        if recur or rule or (known and known.token and options.get("token") is None):
-            jobs = [
-                msgspec.structs.replace(common, id=id_, data=text)
-                for id_, text in zip(ids, datas, strict=True)
-            ]
-            if options.get("token") is None:
-                jobs = [await self._chained(job, one) for job, one in zip(jobs, data, strict=True)]
-            jobs = [recur(job) for job in jobs] if recur else jobs
-            if rule is not None:
-                pairs = zip(jobs, data, strict=True)
-                jobs = [await unique_submits.marked(job, rule, known, one) for job, one in pairs]
-            batches = submission.batches(jobs)
-        else:
-            batches = submission.batches_alike(common, ids, datas)
-        number, existing = None, dict[Any, Any]()
-        if tx is not None:
-            for arrays in batches:
-                number, known_firsts = await self._store_in(tx, arrays, rule)
-                existing |= known_firsts
-        elif rule is not None:
-            existing = await self._tools().unique.many(batches)
-        elif batches:
-            await self._tools().writing.many(batches)
-        facts = Known.of(common, number)
-        handles = [
-            JobHandle[Any](self, existing.get(one, one), None if one in existing else facts)
-            for one in ids
-        ]
-        for handle, one in zip(handles, ids, strict=True) if existing else ():
-            handle.existed = one in existing
-        if handles and (warning := await self._unregistered(handler, tx)):
-            for handle in handles:
-                handle.warning = warning
-        return handles
-
-    async def _chained(self, job: Submission, data: Any) -> Submission:
-        """The job with the token that its handler gives it, if that is registered here."""
-        known = self.registry.handlers.get(job.handler)
-        if known is None or known.token is None:
-            return job
-        arguments = known.arguments(msgspec.to_builtins({} if data is None else data))
-        token = await known.token_of(arguments)
-        checking.text("token", token, TOKEN_LENGTH_MAX, of="a job")
-        return msgspec.structs.replace(job, token=token or None)
-
-    async def _check_lane(self, job: Submission, tx: Any) -> None:
-        if job.lane is None:
-            return
-        known = self.registry.handlers.get(job.handler)
-        if known is not None:
-            submission.check_served(job.handler, job.lane, known.lane)
-        # With the caller's transaction the app may be unconnected; the SQL function checks, too.
-        if self.connection.is_open and (tx is None or await self._reads(tx)):
-            unknown = None if known else job.handler
-            await self._tools().writing.check_lane(job.lane, unknown, tx)
-
-    def _unique(self, handler: str, given: Uniqueness | None) -> Unique | None:
-        """Return whether jobs are unique, as the submit says or the handler that is known here."""
-        if given is not None:
-            return unique_of(f"a submit of {handler!r}", given)
-        known = self.registry.handlers.get(handler)
-        return None if known is None else known.unique
-
-    async def _store_in(
-        self, tx: Any, arrays: Sequence[Sequence[Any]], rule: Unique | None
-    ) -> tuple[str, dict[UUID, UUID]]:
-        """Store jobs in the caller's transaction; returns its numbers, and jobs that exist."""
-        if rule is not None:
-            return await unique_submits.store_in(tx, arrays, self._schema)
-        return await submission.IN_TRANSACTION.call(tx, arrays, self._schema), {}
-
-    @staticmethod
-    async def _reads(tx: Any) -> bool:
-        """Whether a connection of the caller can be asked as one of ours: a submitter's cannot."""
-        if tx is None or foreign.driver_of(tx) != "asyncpg":
-            return False
-        return bool(await tx.fetchval(SQL.may_read))
-
-    async def _recurring(
-        self, job: Submission, recurrence: str | Recurrence | None, timezone: str | None, tx: Any
-    ) -> Callable[[Submission], Submission] | None:
-        """Return the function that makes a job the first of a series; None without a recurrence."""
-        whole = submission.whole(recurrence, job.start, timezone)
-        if whole is None:
-            return None
-        known = self.registry.handlers.get(job.handler)
-        usual = known.operation_type if known else EXECUTE
-        kind = (job.options or {}).get("operation_type") or usual
-        now = await clock.now(tx if await self._reads(tx) else self.database)
-        return await cpu.off_loop(submission.recurring, whole, now, kind)
+        terms = SubmitTerms(
+            tx=tx, unique=unique, recurrence=recurrence, timezone=timezone,
+            own_token=options.get("token") is not None,
+        )  # fmt: skip
+        common = submission.checked(handler, **options)
+        return await self._submitter.many(common, data, terms)
 
     def handle(self, id: UUID | str) -> JobHandle[Any]:  # noqa: A002 - the word of the API
         """Return a handle of a job by its key."""
@@ -370,9 +248,7 @@ class _Tools:
     """Carries out the calls of `Jobs` on one connection."""
 
     def __init__(self, database: Database, wakeups: Wakeups, settings: Settings) -> None:
-        self.writing = Submitting(database, wakeups)
-        self.unique = UniqueSubmits(database, wakeups)
-        self.known_handlers = KnownHandlers(database)
+        self.submits = SubmitTools(database, wakeups)
         self.waiting = Waiting(database, wakeups)
         self.waits = Waits(database, wakeups)
         self.brakes = Brakes(
@@ -387,7 +263,6 @@ class _Tools:
 
     async def close(self) -> None:
         """Finish accepted calls."""
-        await self.writing.close()
-        await self.unique.close()
+        await self.submits.close()
         await self.commands.close()
         await self.waiting.close()

@@ -14,7 +14,7 @@ from relevo.jobs import parcels, series_rows
 from relevo.jobs.core import codes
 from relevo.jobs.core.operation_types import DELETION_SERVICE
 from relevo.jobs.model import UNSERVED
-from relevo.jobs.submission import new_id
+from relevo.jobs.submitting.submission import new_id
 from relevo.kernel import cpu
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.postgres import catalog, clock

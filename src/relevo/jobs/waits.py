@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from relevo.errors import InvalidValue
-from relevo.jobs import submission
 from relevo.jobs.commands import Ask
 from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob
+from relevo.jobs.submitting import submission
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.postgres import catalog
 from relevo.kernel.postgres.binding import transaction_in

@@ -10,7 +10,7 @@ import msgspec
 
 from relevo.errors import Conflict, InvalidValue
 from relevo.jobs.errors import LoopDetected
-from relevo.jobs.submission import new_id
+from relevo.jobs.submitting.submission import new_id
 from relevo.kernel.postgres import clock
 from relevo.pipeline import depth
 from relevo.pipeline.contexts import BlockingService

@@ -6,8 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from relevo.errors import Conflict, Forbidden, InvalidValue
-from relevo.jobs import states, submission
+from relevo.jobs import states
 from relevo.jobs.errors import JobCanceled
+from relevo.jobs.submitting import submission
 from relevo.kernel import callables, faults
 from relevo.kernel.postgres import catalog, foreign
 from relevo.kernel.postgres.binding import transaction_in

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from msgspec import Struct, field
 
-from relevo.jobs.submission import new_id
+from relevo.jobs.submitting.submission import new_id
 from relevo.pipeline.contexts import Envelope
 from relevo.pipeline.model import (
     OperationCause,

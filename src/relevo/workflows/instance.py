@@ -10,8 +10,9 @@ import msgspec
 from msgspec import Struct
 
 from relevo.errors import InvalidValue
-from relevo.jobs import states, submission, waits
+from relevo.jobs import states, waits
 from relevo.jobs.errors import JobFailed
+from relevo.jobs.submitting import submission
 from relevo.kernel import callables
 from relevo.kernel.running.verdicts import Suspend
 from relevo.workflows.steps import Call, Return, Stage, Step, Wait, WaitTimedOut

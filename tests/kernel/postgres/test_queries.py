@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 ROOT = Path(relevo.__file__).parent
-FILES = sorted(file.parent for file in ROOT.rglob("sql/queries.sql"))
+FILES = sorted(folder for folder in ROOT.rglob("sql") if catalog.text_in(folder) is not None)
 """The `sql` folders of all parts."""
 
 
@@ -36,7 +36,7 @@ def modules(file: Path) -> list[Path]:
     """The modules of a part, without those of a part inside it that has queries of its own."""
 
     def nearest(path: Path) -> Path:
-        return next(up for up in path.parents if (up / "sql" / "queries.sql").exists())
+        return next(up for up in path.parents if (up / "sql") in FILES)
 
     return [path for path in file.parent.rglob("*.py") if nearest(path) == file.parent]
 

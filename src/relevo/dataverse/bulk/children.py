@@ -17,10 +17,11 @@ import msgspec
 from msgspec import Struct
 
 from relevo.dataverse.bulk.sources import SQL
-from relevo.jobs import states, submission, waits
+from relevo.jobs import states, waits
 from relevo.jobs.errors import JobCanceled, JobMissing, JobRefused
 from relevo.jobs.model import NAME_LENGTH_MAX
-from relevo.jobs.submission import new_id
+from relevo.jobs.submitting import submission
+from relevo.jobs.submitting.submission import new_id
 from relevo.kernel.running.verdicts import Fail
 
 if TYPE_CHECKING:

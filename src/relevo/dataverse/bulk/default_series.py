@@ -14,11 +14,12 @@ import msgspec
 from relevo.dataverse.bulk.deletion import Deletion
 from relevo.dataverse.bulk.model import Criteria, Criterion, RowQuery
 from relevo.dataverse.bulk.sources import SQL
-from relevo.jobs import states, submission
+from relevo.jobs import states
 from relevo.jobs.core.operation_types import BULK_DELETE
 from relevo.jobs.model import Recurrence
 from relevo.jobs.querying.catalogue import JOBS
-from relevo.jobs.submission import new_id
+from relevo.jobs.submitting import submission
+from relevo.jobs.submitting.submission import new_id
 from relevo.kernel.postgres import clock
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ from relevo.dataverse.bulk.notices import noticed
 from relevo.dataverse.bulk.sources import SQL, OwnJob, asker_of, opened, plan, table_of
 from relevo.errors import Conflict, InvalidValue
 from relevo.jobs.querying.query import JobQuery
-from relevo.jobs.submission import TOPIC, new_id
+from relevo.jobs.submitting.submission import TOPIC, new_id
 from relevo.kernel import callables, cpu
 from relevo.kernel.leases.loops import Duty
 from relevo.kernel.part import Part

@@ -11,11 +11,11 @@ import msgspec
 from msgspec import Struct
 
 from relevo.errors import Conflict, InvalidRecurrence, InvalidValue, NotFound
-from relevo.jobs import submission
 from relevo.jobs.core.operation_types import ASYNC_REQUEST
 from relevo.jobs.model import Recurrence
 from relevo.jobs.schedules.declaration import anchor_of
 from relevo.jobs.states import status_word
+from relevo.jobs.submitting import submission
 from relevo.kernel import checking, cpu
 from relevo.kernel.postgres import catalog, clock
 from relevo.kernel.recurrence import describe, next_runs

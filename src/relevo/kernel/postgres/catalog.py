@@ -1,11 +1,13 @@
 """Named SQL: every statement of a part stands in its `sql/queries.sql`, with a sentence.
 
+A part with many has a folder instead, `sql/queries`, with a file for each theme.
+
     -- name: heartbeat
     -- Renews a host that is still within its time.
     update …;
 
-`SQL = catalog.load(__package__)` reads the file once; `SQL.heartbeat` is the text. A name that does
-not exist is an error when the module that uses it is imported by the tests, not in production.
+`SQL = catalog.load(__package__)` reads the files once; `SQL.heartbeat` is the text. A name that
+does not exist is an error when the module that uses it is imported by the tests, not in production.
 """
 
 from __future__ import annotations
@@ -13,9 +15,12 @@ from __future__ import annotations
 import functools
 import importlib.resources
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 _NAME = re.compile(r"^-- name: ([a-z][a-z0-9_]*)$", re.MULTILINE)
 OWN_MARK: Final = "/* relevo "
@@ -48,7 +53,7 @@ class Queries:
 def own(name: str, sql: str, *, any_path: bool = False) -> str:
     """Mark a statement as Relevo's own: it runs with Relevo's search path, and errors name it.
 
-    Every statement of a `queries.sql` is marked; one that is composed must be marked by hand. One
+    Every statement in these files is marked; one that is composed must be marked by hand. One
     that has a line `-- path: any` runs with whatever path there is, which saves a round trip inside
     of users' transactions: it calls one function and names it and every type with their schema.
 
@@ -83,7 +88,7 @@ def marked_with(sql: str, schema: str) -> str:
 
 
 def parse(part: str, text: str) -> Queries:
-    """Split a `queries.sql` into its statements; each needs a unique name and a sentence."""
+    """Split the text of a part into its statements; each needs a unique name and a sentence."""
     pieces = _NAME.split(text)
     found: dict[str, NamedQuery] = {}
     for name, body in zip(pieces[1::2], pieces[2::2], strict=True):
@@ -103,8 +108,20 @@ def parse(part: str, text: str) -> Queries:
     return Queries(part, found)
 
 
+def text_in(folder: Traversable) -> str | None:
+    """Return the named statements in the `sql` folder of a part; None if it has none."""
+    themes = folder / "queries"
+    if themes.is_dir():
+        files = sorted(themes.iterdir(), key=lambda file: file.name)
+        return "\n".join(file.read_text("utf-8") for file in files if file.name.endswith(".sql"))
+    file = folder / "queries.sql"
+    return file.read_text("utf-8") if file.is_file() else None
+
+
 @functools.cache
 def load(package: str) -> Queries:
     """Return the queries of the package `package` (pass `__package__`)."""
-    text = importlib.resources.files(package).joinpath("sql", "queries.sql").read_text("utf-8")
+    text = text_in(importlib.resources.files(package) / "sql")
+    if text is None:
+        raise FileNotFoundError(f"{package} has neither sql/queries.sql nor sql/queries/*.sql")
     return parse(package, text)

@@ -26,9 +26,9 @@ EVERYWHERE: Final = re.compile(
 def texts() -> list[str]:
     """Every statement that Relevo keeps in a file, and what it makes a schema of."""
     found = [catalog.own("schema", migrate.BOOTSTRAP + schema.read().script)]
-    for path in ROOT.rglob("sql/queries.sql"):
-        queries = catalog.parse(path.parts[-3], path.read_text("utf-8")).queries
-        found += [query.sql for query in queries.values()]
+    for folder in ROOT.rglob("sql"):
+        if (text := catalog.text_in(folder)) is not None:
+            found += [query.sql for query in catalog.parse(folder.parts[-2], text).queries.values()]
     return found
 
 

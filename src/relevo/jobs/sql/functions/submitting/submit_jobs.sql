@@ -23,17 +23,12 @@ begin
       using errcode = 'RV010', hint = 'Configure it on a host, or name another.';
   end if;
   if cardinality(tokens) + cardinality(starts) + cardinality(owners) + cardinality(options) = 0 and cardinality(handlers) = 1 then
-    select p.handler, coalesce(names[1], p.handler) as name, l.name as lane, coalesce(priorities[1], h.priority, 4::smallint) as priority,
-      coalesce(h.operation_type, 54) as type, coalesce(h.auto_delete, false) as auto_delete,
-      (extract(epoch from at) * 1000000)::bigint - case when l.priority then coalesce(priorities[1], h.priority, 4) * 60000000::bigint else 0 end as rank,
-      l.told < 2 and l.owner_cap is null and coalesce(h.operation_type, 54) in (1, 54) and p.handler is not null
-        and coalesce(priorities[1], h.priority, 4) between 0 and 9 as plain
+    select p.*, p.told < 2 and p.owner_cap is null and p.operation_type in (1, 54) and p.handler is not null
+        and p.priority between 0 and 9 as plain
     into strict common
-    from (select handlers[1] as handler) p
-    left join relevo.job_handler h on h.name = p.handler
-    join relevo.job_lane l on l.name = coalesce(lanes[1], h.lane, 'default');
+    from relevo.job_terms(at, handlers[1], names[1], lanes[1], priorities[1]) p;
     if common.plain and cardinality(ids) >= relevo.parcel_min() then
-      if relevo.submit_parcels(ids, datas, common.lane, common.handler, common.name, common.type, common.priority, common.rank,
+      if relevo.submit_parcels(ids, datas, common.lane, common.handler, common.name, common.operation_type, common.priority, common.rank,
                                not common.auto_delete, at) then
         return;
       end if;
@@ -47,13 +42,11 @@ begin
     insert into relevo.job (
       id, rank, created_at, modified_at, status, priority, operation_type, lane, handler, name, data, auto_delete,
       correlation, correlation_at, extension, message_name)
-    select g.id, (extract(epoch from at) * 1000000)::bigint - case when l.priority then coalesce(g.priority, h.priority, 4) * 60000000::bigint else 0 end,
-      at, at, 0, coalesce(g.priority, h.priority, 4), coalesce(h.operation_type, 54), l.name, g.handler, coalesce(g.name, g.handler), g.data,
-      coalesce(h.auto_delete, false), g.id, at, g.handler, g.handler
+    select g.id, p.rank, at, at, 0, p.priority, p.operation_type, p.lane, p.handler, p.name, g.data, p.auto_delete, g.id, at,
+      p.handler, p.handler
     from unnest(ids, handlers, datas, names, lanes, priorities) with ordinality
       as g (id, handler, data, name, lane, priority, n)
-    left join relevo.job_handler h on h.name = g.handler
-    join relevo.job_lane l on l.name = coalesce(g.lane, h.lane, 'default')
+    cross join lateral relevo.job_terms(at, g.handler, g.name, g.lane, g.priority) p
     order by g.n;
   else
     perform relevo.submit_special_jobs(ids, handlers, datas, names, tokens, starts, lanes, priorities, owners, options);

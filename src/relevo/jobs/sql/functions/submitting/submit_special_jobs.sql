@@ -7,25 +7,22 @@ set search_path = pg_catalog, pg_temp as $$
 declare now_ timestamptz := relevo.now();
 begin
   with given as (
-    select g.*, l.name as lane, coalesce(g.priority, h.priority, 4) as urgency, l.priority as by_priority, l.owner_cap,
-           coalesce((g.o ->> 'operation_type')::integer, h.operation_type, 54) as operation_type,
-           coalesce((g.o ->> 'auto_delete')::boolean, h.auto_delete, false) as auto_delete,
-           coalesce(g.o ->> 'chain', case when g.o -> 'series' is null then relevo.job_chain(g.token, g.owner, l.shared_tokens) end) as chain,
+    select g.*, p.name as title, p.lane, p.priority as urgency, p.rank, p.owner_cap,
+           coalesce((g.o ->> 'operation_type')::integer, p.operation_type) as operation_type,
+           coalesce((g.o ->> 'auto_delete')::boolean, p.auto_delete) as auto_delete,
+           coalesce(g.o ->> 'chain', case when g.o -> 'series' is null then relevo.job_chain(g.token, g.owner, p.shared_tokens) end) as chain,
            now_ as at
     from unnest(ids, handlers, datas, names, tokens, starts, lanes, priorities, owners, options)
-      with ordinality as g (id, handler, data, name, token, start, lane_, priority, owner, o, n)
-    left join relevo.job_handler h on h.name = g.handler
-    join relevo.job_lane l on l.name = coalesce(g.lane_, h.lane, 'default')
+      with ordinality as g (id, handler, data, name_, token, start, lane_, priority, owner, o, n)
+    cross join lateral relevo.job_terms(now_, g.handler, g.name_, g.lane_, g.priority) p
   ), made as (
     insert into relevo.job (
       id, rank, created_at, modified_at, status, postpone_until, priority, operation_type, lane, handler, name,
       data, token, chain, chained, capped, owner, created_by, modified_by, retain, auto_delete, system, hold,
       depth, correlation, correlation_at, request, extension, message_name, regarding_type, regarding_id,
       series, pattern, anchor, zone, nominal, next_at, waiting_event, details)
-    select g.id,
-      (extract(epoch from g.at) * 1000000)::bigint - case when g.by_priority then g.urgency * 60000000::bigint else 0 end,
-      g.at, g.at, case when g.start > g.at or (g.o ->> 'deferred')::boolean then 10 else 0 end, g.start,
-      g.urgency, g.operation_type, g.lane, g.handler, coalesce(g.name, g.handler), g.data,
+    select g.id, g.rank, g.at, g.at, case when g.start > g.at or (g.o ->> 'deferred')::boolean then 10 else 0 end, g.start,
+      g.urgency, g.operation_type, g.lane, g.handler, g.title, g.data,
       nullif(g.token, ''), g.chain, g.chain is not null, g.owner_cap is not null and g.owner is not null,
       g.owner, coalesce((g.o ->> 'created_by')::uuid, g.owner), coalesce((g.o ->> 'created_by')::uuid, g.owner),
       coalesce((g.o ->> 'retain')::boolean, false), g.auto_delete, coalesce((g.o ->> 'system')::boolean, false),

@@ -255,7 +255,7 @@ class Submitting:
 
     async def _write(self, arrays: Sequence[Sequence[Any]]) -> None:
         """Store jobs by one statement, and by the function if they need more than rows."""
-        rows = _rows(arrays)
+        rows = rows_of(arrays)
         if rows is None or not await self._database.write(SQL.submit_rows, *rows):
             await self._database.write(*statement(arrays))
 
@@ -266,7 +266,7 @@ def statement(arrays: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
     return (SQL.submit, *arrays) if any(others) else (SQL.submit_plain, ids, handlers, datas)
 
 
-def _rows(arrays: Sequence[Sequence[Any]]) -> tuple[Any, ...] | None:
+def rows_of(arrays: Sequence[Sequence[Any]]) -> tuple[Any, ...] | None:
     """The arguments of the statement for rows of one handler; None if it cannot store the jobs."""
     ids, handlers, datas, names, tokens, starts, lanes, priorities, owners, options = arrays
     if len(handlers) > 1 or len(ids) > ROWS_MAX or tokens or starts or owners or options:

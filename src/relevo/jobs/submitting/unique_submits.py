@@ -11,8 +11,8 @@ import asyncpg
 import msgspec
 
 from relevo.errors import InvalidValue, Unavailable
-from relevo.jobs import submission
 from relevo.jobs.core import uniqueness
+from relevo.jobs.submitting import submission
 from relevo.kernel import callables
 from relevo.kernel.postgres import catalog
 from relevo.kernel.postgres.foreign import Function
