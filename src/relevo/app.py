@@ -25,6 +25,7 @@ from relevo.governance.operating import events as governance_events
 from relevo.governance.operating.figures import GovernanceFigures
 from relevo.governance.service import Governance, GovernancePart
 from relevo.history.service import History, HistoryPart
+from relevo.idempotency.service import Idempotency, IdempotencyPart
 from relevo.jobs import events as job_events
 from relevo.jobs.app_methods import JobMethods
 from relevo.jobs.host import JobsPart
@@ -136,9 +137,9 @@ class App(
             *governance_events.CATALOGUE,
         )
         self.audit = self.parts.add(AuditPart(Audit(self.events)))
-        self.webhooks = self.parts.add(
-            WebhooksPart(Webhooks(self.events, settings, self.vault), self.events, self.metrics)
-        )
+        self.idempotency = self.parts.add(IdempotencyPart(Idempotency(connection)))
+        webhooks = Webhooks(self.events, settings, self.vault)
+        self.webhooks = self.parts.add(WebhooksPart(webhooks, self.events, self.metrics))
         self._bulk: Bulk | None = None
         self._connected = False
         self._leases: Leases | None = None

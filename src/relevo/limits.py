@@ -141,6 +141,15 @@ AUDIT_SECONDS: Final = 400 * 24 * 3_600.0
 AUDIT_REASON_LENGTH_MAX: Final = 500
 AUDIT_RESOURCE_LENGTH_MAX: Final = 1_000
 
+# Requests with an Idempotency-Key
+IDEMPOTENCY_SECONDS: Final = 24 * 3_600.0
+"""How long a request and its answer are kept."""
+IDEMPOTENCY_KEY_LENGTH_MAX: Final = 256
+IDEMPOTENCY_ANSWER_BYTES_MAX: Final = 64 * KIB
+"""A larger answer is not kept; its repeats are told so."""
+IDEMPOTENCY_RUNNING_SECONDS: Final = 90.0
+"""A request that has run for so long without an end was broken off."""
+
 # Webhooks
 WEBHOOKS_MAX: Final = 200
 WEBHOOK_NAME_LENGTH_MAX: Final = 64

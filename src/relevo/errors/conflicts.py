@@ -132,3 +132,17 @@ class SessionTaken(Conflict):
 
     code = "session_taken"
     retryable = True
+
+
+class IdempotencyKeyInUse(Conflict):
+    """The first request with this Idempotency-Key still runs; wait `retry_after` seconds."""
+
+    code = "idempotency_key_in_use"
+    retryable = True
+    retry_after: float = 1.0
+
+
+class AnswerNotKept(Conflict):
+    """The request was done before, and its answer was too large to be kept."""
+
+    code = "answer_not_kept"

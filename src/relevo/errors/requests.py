@@ -138,6 +138,13 @@ class ConditionNotMet(CallerError):
     status = 412
 
 
+class IdempotencyKeyReused(CallerError):
+    """An earlier request with this Idempotency-Key had another path or body."""
+
+    code = "idempotency_key_reused"
+    status = 422
+
+
 class TooLarge(CallerError):
     """The request exceeds a bound of `relevo.limits`."""
 

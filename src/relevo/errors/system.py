@@ -78,6 +78,12 @@ class OutcomeUnknown(SystemFault):
     """Of a call of an actor: not known."""
 
 
+class EarlierOutcomeUnknown(OutcomeUnknown):
+    """The first request with this Idempotency-Key was broken off: look whether it happened."""
+
+    code = "earlier_outcome_unknown"
+
+
 class OutboundFailed(SystemFault):
     """A call to another service got no usable answer; it may have had its effect there."""
 

@@ -12,7 +12,7 @@ import time
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
@@ -38,6 +38,7 @@ from relevo.http.access.authenticator import (
     authorise,
     call,
 )
+from relevo.http.access.idempotency import keyed_request, once
 from relevo.http.access.oidc import Issuer
 from relevo.http.admission import RequestShares, Slot, Throttle
 from relevo.http.answers import (
@@ -54,7 +55,7 @@ from relevo.http.request import Head, check_host, command_of, head_of
 from relevo.http.routes import Routes
 from relevo.kernel import cpu, uses
 from relevo.kernel.networks import Networks, subscriber
-from relevo.kernel.operation import PUBLIC, Operation
+from relevo.kernel.operation import IDEMPOTENCY_KEY, PUBLIC, Operation
 from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ if TYPE_CHECKING:
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+
+KEY_HEADER: Final = IDEMPOTENCY_KEY.lower().encode()
 
 _log = get_logger(__name__)
 
@@ -209,8 +212,18 @@ class HttpApi:
         command = await cpu.decoded(len(body), made)
         uses.begin("requests", caller.principal.id)
         exchange.begun = True
-        response = await self._call(exchange, operation, caller, command)
-        return encode(operation, exchange.surface, head, response)
+
+        async def run() -> Answer:
+            response = await self._call(exchange, operation, caller, command)
+            return encode(operation, exchange.surface, head, response)
+
+        if not operation.takes_key or not (keys := head.values(KEY_HEADER)):
+            return await run()
+        authorise(caller.principal, operation, command)
+        request = keyed_request(operation, caller.principal, keys, head.target, body)
+        return await once(
+            self._services, request, run, lambda e: exchange.surface.render(e, exchange.request_id)
+        )
 
     async def _call(
         self, exchange: _Exchange, operation: Operation, caller: AuthenticatedCaller, command: Any

@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from relevo import limits
 from relevo.errors import (
+    AnswerNotKept,
+    EarlierOutcomeUnknown,
     Forbidden,
+    IdempotencyKeyInUse,
+    IdempotencyKeyReused,
     InternalError,
     InvalidValue,
     NotFound,
@@ -19,8 +24,9 @@ from relevo.errors import (
     Unauthenticated,
     UnsupportedMediaType,
 )
+from relevo.http.access.idempotency import REPLAYED
 from relevo.http.answers import HeadersTooLarge, RequestTimeout, UrlTooLong, sentence
-from relevo.kernel.operation import PUBLIC, Operation, Text
+from relevo.kernel.operation import IDEMPOTENCY_KEY, PUBLIC, Operation, Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,6 +38,24 @@ Schema = dict[str, Any]
 _ALWAYS: Final = (InvalidValue, RequestTimeout, UrlTooLong, InternalError, Overloaded)
 _WITH_KEY: Final = (Unauthenticated, Forbidden, RateLimited)
 _WITH_BODY: Final = (TooLarge, UnsupportedMediaType)
+
+_WITH_IDEMPOTENCY_KEY: Final = (IdempotencyKeyInUse, AnswerNotKept, EarlierOutcomeUnknown)
+
+_IDEMPOTENCY_KEY: Final = {
+    "name": IDEMPOTENCY_KEY,
+    "in": "header",
+    "required": False,
+    "description": (
+        f"Names the request: a repeat within 24 hours does nothing and gets the first answer, with"
+        f" `{REPLAYED}: true`. Use a new one for each request, such as a random UUID."
+    ),
+    "schema": {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": limits.IDEMPOTENCY_KEY_LENGTH_MAX,
+        "pattern": "^[!-~]+$",
+    },
+}
 
 _SECURITY: Final = {
     "bearer": {
@@ -138,6 +162,8 @@ def _parameters(operation: Operation, schemas: _Schemas) -> list[Schema]:
                     "schema": schema if place == "path" else _absent(schema),
                 }
             )
+    if operation.takes_key and not operation.knows_repeats:
+        found.append(_IDEMPOTENCY_KEY)
     return found
 
 
@@ -212,7 +238,11 @@ def _errors(operation: Operation) -> dict[int, list[type[RelevoError]]]:
         kinds += _WITH_KEY
     if operation.takes_body:
         kinds += _WITH_BODY
-    if operation.headers:
+    if operation.takes_key:
+        kinds.append(IdempotencyKeyReused)
+    if operation.takes_key and not operation.knows_repeats:
+        kinds += _WITH_IDEMPOTENCY_KEY
+    if operation.headers or operation.takes_key:
         kinds.append(HeadersTooLarge)
     if operation.parameters and NotFound not in kinds:
         kinds.append(NotFound)

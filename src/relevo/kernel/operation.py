@@ -39,6 +39,9 @@ H = TypeVar("H", bound=Handler)
 PUBLIC: Final = "public"
 """The permission of an operation that needs no key; it has to be said, never left out."""
 
+IDEMPOTENCY_KEY: Final = "Idempotency-Key"
+"""The header by which a caller names a request, so that its repeat does nothing."""
+
 _PARAMETER = re.compile(r"\{([A-Za-z][A-Za-z0-9_]*)\}")
 
 
@@ -153,6 +156,16 @@ class Operation(Struct, frozen=True, kw_only=True):
     def takes_body(self) -> bool:
         """Whether the command travels in the body."""
         return self.method not in ("GET", "DELETE")
+
+    @property
+    def takes_key(self) -> bool:
+        """Whether its requests may carry an `Idempotency-Key`: each POST of `/v1`."""
+        return self.method == "POST" and self.path.startswith("/v1/") and self.permission != PUBLIC
+
+    @property
+    def knows_repeats(self) -> bool:
+        """Whether it recognises repeats by that key itself, in the commit of its effect."""
+        return IDEMPOTENCY_KEY in self.headers.values()
 
     @property
     def elsewhere(self) -> frozenset[str]:

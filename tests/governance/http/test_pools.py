@@ -125,6 +125,8 @@ async def test_a_repeated_request_gets_the_same_permit(bench: Bench) -> None:
     assert (await bench.wire().get("pools/once"))["in_use"] == 1
     other = await bench.wire().ask("POST", path, {}, status=201, Idempotency_Key="load-7")
     assert other.json["id"] != first.json["id"]  # another caller's key is another request
+    reused = await ask("POST", path, {"weight": 2}, status=422, Idempotency_Key="load-7")
+    assert reused.json["code"] == "idempotency_key_reused"
     refused = await ask("POST", path, {}, status=503, Idempotency_Key="load-8")
     assert refused.json["code"] == "pool_exhausted"
     released = f"{path}/{first.json['id']}:release"

@@ -91,7 +91,7 @@ def test_retry_after_only_where_it_is_worth_it() -> None:
     )
     for kind in KINDS:
         assert bool(answers.retry_after(kind("x"))) == (
-            issubclass(kind, errors.Unavailable | errors.RateLimited)
+            issubclass(kind, errors.Unavailable | errors.RateLimited | errors.IdempotencyKeyInUse)
         )
 
 

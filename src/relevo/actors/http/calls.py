@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -108,14 +109,17 @@ class CallResult(Struct, frozen=True):
         DeadlineExceeded, OutcomeUnknown,
     ),
 )  # fmt: skip
-async def call_actor(services: Services, _: Principal, command: CallActor) -> CallResult:
+async def call_actor(services: Services, principal: Principal, command: CallActor) -> CallResult:
     """Call a method of an actor; an error says by `executed` whether it ran."""
     actors = services.app.actors
     if not command.method.isidentifier() or command.method.startswith("_"):
         raise UnknownMethod(f"{command.method!r} is no method", pointer="/method")
     if not await actors.ways.is_stateless(command.ref.type):  # raises NotFound
         await actors.administration.place(command.ref)
-    options = CallOptions(timeout=command.seconds, call_id=command.call_id)
+    call_id = None
+    if command.call_id is not None:  # the keys of two callers have nothing to do with each other
+        call_id = hashlib.sha256(f"{principal.id} {command.call_id}".encode()).hexdigest()
+    options = CallOptions(timeout=command.seconds, call_id=call_id)
     body = msgspec.json.encode(command.arguments)
     result = await actors.call(command.ref, NamedMethod(command.method), body, options)
     return CallResult(result)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import secrets
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, get_origin
 from urllib.parse import quote
@@ -14,6 +16,7 @@ from relevo import limits
 from relevo.cli.calling.calls import OperationReply, command_of, content_bytes
 from relevo.errors import (
     CallerError,
+    IdempotencyKeyInUse,
     InternalError,
     NotFound,
     OutcomeUnknown,
@@ -24,7 +27,7 @@ from relevo.errors import (
 )
 from relevo.http.answers import Problem
 from relevo.http.tls import client_tls
-from relevo.kernel.operation import Text
+from relevo.kernel.operation import IDEMPOTENCY_KEY, Text
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
     from relevo.kernel.operation import Operation
 
 _ANSWER_BYTES_SHOWN: Final = 200
+_REPEAT_SECONDS: Final = (0.2, 0.5, 1.0, 2.0)
+"""The pauses between repeats of a request whose connection broke."""
 
 
 @asynccontextmanager
@@ -69,6 +74,31 @@ class RemoteCalls:
         request = self._request(operation, values)
         if reason is not None:
             request["headers"]["Relevo-Reason"] = reason
+        if not operation.takes_key or operation.knows_repeats:
+            return await self._once(operation, request)
+        request["headers"][IDEMPOTENCY_KEY] = secrets.token_hex(16)
+        return await self._until_answered(operation, request)
+
+    async def _until_answered(
+        self, operation: Operation, request: dict[str, Any]
+    ) -> OperationReply:
+        """Send a request again when the connection breaks: by its key it is done once."""
+        broken: OutcomeUnknown | None = None
+        for pause in _REPEAT_SECONDS:
+            try:
+                return await self._once(operation, request)
+            except OutcomeUnknown as error:
+                if not isinstance(error.__cause__, aiohttp.ClientError | OSError):
+                    raise  # the host says so, and would again
+                broken = broken or error
+            except (IdempotencyKeyInUse, Unavailable):
+                if broken is None:
+                    raise
+            await asyncio.sleep(pause)
+        assert broken is not None
+        raise broken
+
+    async def _once(self, operation: Operation, request: dict[str, Any]) -> OperationReply:
         try:
             async with self._session.request(
                 operation.method, **request, allow_redirects=False
