@@ -113,8 +113,10 @@ async def open_desk(url: str, home: Path) -> AsyncIterator[Desk]:
             dashboard = Dashboard(app, services=services)
             site = ApiAndDashboard(HttpApi(services), dashboard)
             keys = {
-                role: (await services.keys.create(NewKey(name=role, roles=(role,)))).secret
-                for role in ("admin", "operator", "viewer", "producer")
+                name: (
+                    await services.keys.create(NewKey(name=name, roles=(name.split()[0],)))
+                ).secret
+                for name in ("admin", "operator", "viewer", "viewer 2", "producer")
             }
             async with serving(site, "127.0.0.1", 0) as address:
                 yield Desk(app, dashboard, address.url, keys)

@@ -162,3 +162,33 @@ async def test_the_parts_of_an_open_page_that_change_are_sent(desk: Desk) -> Non
                     break
             assert b"live_jobs" in line
             assert b"csrf" not in line
+
+
+async def test_forms_made_by_hand_are_refused_with_a_reason(desk: Desk) -> None:
+    async with desk.browser("admin") as browser:
+        csrf = (await browser.get("/jobs")).csrf
+        for form, reason in (
+            ({"do": "hosts.drain", "matching": "live=1"}, "cannot be run on all that match"),
+            ({"do": "jobs.postpone x", "in.until": "²"}, "is not a number of seconds"),
+            ({"do": "jobs.retry x", "wings": "2"}, "has no field"),
+            ({"do": "jobs.retry x", "in.": "2"}, "has no field"),
+            ({"do": "jobs.postpone x", "json.until": "[[["}, "is not JSON"),
+        ):
+            sent: dict[str, Any] = {"csrf": csrf, "next": "/jobs", "confirmed": "1", **form}
+            refused = await browser.post("/act", **sent)
+            assert refused.status == 400, (form, refused.text)
+            assert reason in refused.text, form
+
+
+async def test_viewers_with_the_same_permissions_share_what_is_sent_again(desk: Desk) -> None:
+    async with desk.browser("viewer") as one, desk.browser("viewer 2") as other:
+        headers = {"Accept": "text/event-stream"}
+        async with (
+            one.session.get(f"{one.base}/hosts", headers=headers) as first,
+            other.session.get(f"{other.base}/hosts", headers=headers) as second,
+        ):
+            for stream in (first, second):
+                async for line in stream.content:
+                    if line.startswith(b"data:"):
+                        break
+            assert desk.dashboard.open_pages == 1

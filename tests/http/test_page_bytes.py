@@ -134,6 +134,7 @@ WALKS: dict[str, Walk] = {
     "router.events.read": Walk("/v1/router/events"),
     "router.channels.list": Walk("/v1/router/channels"),
     "router.queues.overview": Walk("/v1/router/queues", ("queue_id",)),
+    "router.offers.open": Walk("/v1/router/open-offers", ("offer_id",)),
     "jobs.list": Walk("/v1/jobs"),
     "queues.list": Walk("/v1/queues", ("name",)),
     "topics.list": Walk("/v1/topics", ("name",)),

@@ -215,3 +215,25 @@ async def test_secrets_are_not_in_a_dry_run(wire: Wire) -> None:
     reply = await v1(wire, "classification-policies/c:try", "POST", {})
     assert not reply.json["classified"]  # the address is not allowed: a failure, not a 5xx
     assert b"hush-hush" not in reply.body  # J23
+
+
+async def test_open_offers_of_all_workers_are_listed_the_newest_first(matched: Wire) -> None:
+    for worker in ("ana", "ben", "eva"):
+        await matched.patch(f"jobs/for-{worker}", JOB)
+        await matched.patch(f"workers/{worker}", {**WORKER, "capacity": 1})
+        await matched.offer(worker)
+    shown = (await v1(matched, "open-offers", key="reader")).json["items"]
+    assert sorted(offer["worker_id"] for offer in shown) == ["ana", "ben", "eva"]
+    assert [offer["offered_at"] for offer in shown] == sorted(
+        (offer["offered_at"] for offer in shown), reverse=True
+    )
+    assert {offer["queue_id"] for offer in shown} == {"q"}
+    pages, cursor = [], ""
+    for _ in range(3):
+        page = (await v1(matched, f"open-offers?limit=1{cursor}")).json
+        pages += page["items"]
+        cursor = f"&cursor={page['next']}"
+    assert (pages, page["next"]) == (shown, None)
+    await matched.accept("ana")
+    left = (await v1(matched, "open-offers")).json["items"]
+    assert sorted(offer["worker_id"] for offer in left) == ["ben", "eva"]

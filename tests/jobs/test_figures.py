@@ -81,3 +81,26 @@ async def test_every_run_has_a_span(office: Office, spans: Spans) -> None:
         told == {"relevo.handler": "work", "relevo.lane": "default", "relevo.id": str(job.id)}
         for _, told, _ in spans.ended
     )
+
+
+async def test_counts_of_many_jobs_are_estimates_and_the_oldest_wait_is_exact(
+    office: Office,
+) -> None:
+    await office.database.fetch(
+        """
+        insert into relevo.job
+          (id, rank, created_at, modified_at, status, lane, handler, name, data)
+        select relevo.uuid7(), g, relevo.now() - interval '1 s' / g, relevo.now(),
+          case when g % 10 = 0 then 10 else 0 end, 'default', 'work', 'work', repeat('x', 1700)
+        from generate_series(1, 12000) g
+        """
+    )
+    counts = {one.status: one for one in await office.jobs.views.counts()}
+    ready, waiting = counts["waiting_for_resources"], counts["waiting"]
+    assert ready.estimated
+    assert ready.jobs == pytest.approx(10_800, rel=0.2)
+    assert waiting.jobs == pytest.approx(1_200, rel=0.2)
+    (lane,) = [one for one in await office.jobs.views.lanes() if one.name == "default"]
+    assert (lane.ready, lane.suspended) == (ready.jobs, waiting.jobs)
+    oldest = await office.database.fetchval("select min(created_at) from relevo.job")
+    assert lane.oldest == oldest

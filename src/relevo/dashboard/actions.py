@@ -73,6 +73,7 @@ async def act(
         if len(things) > limits.SELECTED_MAX:
             raise InvalidValue(f"select at most {limits.SELECTED_MAX}, not {len(things)}")
     fields = await _fields(services, form)
+    _check_fields(name, fields)
     calls = [
         command_of(operation(name), {**fields, **key_fields(action.key, each)})
         for each in (things if action.key else [""])
@@ -104,7 +105,8 @@ async def matching_ids(
 ) -> list[str]:
     """Return the ids of all that a page's query finds, at most `MATCHING_MAX`."""
     assert request.principal is not None
-    assert action.among is not None, action.operation
+    if action.among is None:
+        raise InvalidValue(f"{action.operation} cannot be run on all that match; select some")
     wanted = fields_of(query.encode("ascii", "replace"))
     listed = operation(action.among)
     known = {field.encode_name for field in msgspec.structs.fields(listed.request)}
@@ -139,12 +141,20 @@ async def _fields(services: Services, form: Fields) -> dict[str, Any]:
                 except (msgspec.DecodeError, RecursionError) as error:
                     raise InvalidJson(f"{field} is not JSON: {error}") from None
             case "in":
-                if not values[0].isdigit() or len(values[0]) > 9:
+                if not (values[0].isascii() and values[0].isdecimal()) or len(values[0]) > 9:
                     raise InvalidValue(f"{values[0][:20]!r} is not a number of seconds")
                 found[field] = await services.app.now() + timedelta(seconds=int(values[0]))
             case _:
                 found[field] = values[0]
     return found
+
+
+def _check_fields(name: str, fields: Mapping[str, Any]) -> None:
+    """Refuse a form with fields that its operation does not have; no page sends one."""
+    known = {field.encode_name for field in msgspec.structs.fields(operation(name).request)}
+    for field in fields:
+        if field not in known:
+            raise InvalidValue(f"{name} has no field {field[:100]!r}")
 
 
 async def _run_all(services: Services, request: DashboardRequest, calls: list[Call]) -> _Outcome:

@@ -149,6 +149,11 @@ class Dashboard:
         """End live pages, which would otherwise delay the stop."""
         self._stopping.set()
 
+    @property
+    def open_pages(self) -> int:
+        """How many live pages are rendered; viewers who may do the same share one."""
+        return len(self._samplers)
+
     async def link_code(self) -> str:
         """Return a code for `/sign-in?code=`, which signs in once as the local administrator."""
         return (await self._open()).sessions.link_code()
@@ -234,12 +239,8 @@ class Dashboard:
         )  # fmt: skip
         if page.live and streaming.wanted(request.head):
             slot.take(self._streams, request.principal.id)
-            key = (
-                page.name, request.here, request.language.code, request.prefix, request.principal,
-                origin(request.head),
-            )  # fmt: skip
             render = functools.partial(_live, visit, request)
-            events = self._samplers.follow(_frozen(key), render)
+            events = self._samplers.follow(_shared_by(page, request), render)
             return Answer(200, streaming.HEADERS, b"", streaming.chunks(Stream(events)))
         data = await page.load(visit)
         if isinstance(data, Answer):
@@ -253,9 +254,19 @@ class Dashboard:
         return html(rendering.page(_template(page), variables), gone)
 
 
-def _frozen(key: tuple[Any, ...]) -> str:
-    """Return a key of samplers; principals hold dictionaries."""
-    return repr(key)
+def _shared_by(page: Page, request: DashboardRequest) -> str:
+    """Return what viewers of the same live parts have in common.
+
+    That are the page with its fields, the language and the permissions, but not the key: ten
+    viewers with ten keys of one role cost as much as one. Rows of a user are the user's alone.
+    """
+    principal = request.principal
+    assert principal is not None
+    who = sorted(principal.permissions), principal.scopes, principal.disabled
+    reach = sorted(principal.reach.items())
+    owner = (principal.id, principal.user) if reach else None
+    where = page.name, request.here, request.language.code, request.prefix, origin(request.head)
+    return repr((where, who, reach, owner))
 
 
 async def _live(visit: Visit, request: DashboardRequest) -> Rendered:

@@ -76,7 +76,11 @@ class Section(Struct, frozen=True, kw_only=True):
     """Whether the operation takes a cursor and a limit."""
     thing: tuple[str, ...] = ()
     """The fields of a row that name it for actions."""
+    key: tuple[str, ...] = ()
+    """The fields that tell a row from all others, where `thing` does not."""
     actions: tuple[str, ...] = ()
+    acts_on: str = ""
+    """The field that is true of rows that have actions; empty if all have."""
     empty: str = ""
     """The command that makes the first row."""
 
@@ -95,6 +99,7 @@ class Row(Struct, frozen=True):
 
     cells: tuple[Cell, ...]
     thing: str
+    key: str
 
 
 class Shown(Struct, frozen=True, kw_only=True):
@@ -174,8 +179,16 @@ def _row(section: Section, row: Any) -> Row:
         Cell(column.field, column.kind, value_of(row, column.field), _href(row, column.link))
         for column in section.columns
     )
-    named = {name: value_of(row, name) for name in section.thing}
-    return Row(cells, thing_of(named, section.thing) if section.thing else "")
+    acted_on = not section.acts_on or value_of(row, section.acts_on)
+    return Row(
+        cells,
+        thing=_name_of(row, section.thing) if acted_on else "",
+        key=_name_of(row, section.key or section.thing),
+    )
+
+
+def _name_of(row: Any, fields: tuple[str, ...]) -> str:
+    return thing_of({name: value_of(row, name) for name in fields}, fields)
 
 
 def thing_of(values: Mapping[str, Any], fields: Sequence[str]) -> str:

@@ -1,8 +1,9 @@
 """Live pages: the parts of a page that changed are sent to everyone who has it open.
 
-Viewers of the same page share one sampler, and all samplers of a host share one turn: they load one
-after the other, each followed by a pause of one second for every call it made. So a host makes at
-most one call per second, however many pages are open.
+Viewers of the same page who may do the same share one sampler, and all samplers of a host share one
+pace: each rendering is followed by a pause of one second for every call that the page makes. So a
+host makes at most one call per second, however many pages are open. A slow page holds up no other:
+it is given up after `RENDER_SECONDS`, and a few pages load side by side.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 SECONDS_PER_CALL: Final = 1.0
+RENDER_SECONDS: Final = 10.0
+"""How long a page may take; a page that takes longer rests for as long."""
+SIDE_BY_SIDE: Final = 3
+"""Pages that a host renders at the same time: as many connections they use at most."""
 QUIET_SECONDS: Final = 15.0
 """How often a stream says that it is alive when nothing changes."""
 
@@ -48,12 +53,38 @@ class _Sampler:
         self.task: asyncio.Task[None] | None = None
 
 
+class _Pace:
+    """Lets pages begin one after the other, at most one call per second."""
+
+    def __init__(self, seconds_per_call: float) -> None:
+        self._seconds_per_call = seconds_per_call
+        self._turn = asyncio.Lock()
+        self._free_at = 0.0
+
+    async def wait(self, calls: int) -> None:
+        """Return when a page that makes so many calls may begin."""
+        async with self._turn:
+            loop = asyncio.get_running_loop()
+            await asyncio.sleep(self._free_at - loop.time())
+            self._free_at = loop.time() + self._seconds_per_call * max(1, calls)
+
+
 class Samplers:
     """The open pages of a host."""
 
-    def __init__(self) -> None:
-        self._turn = asyncio.Lock()
+    def __init__(
+        self,
+        *,
+        seconds_per_call: float = SECONDS_PER_CALL,
+        render_seconds: float = RENDER_SECONDS,
+    ) -> None:
+        self._pace = _Pace(seconds_per_call)
+        self._render_seconds = render_seconds
+        self._rendering = asyncio.Semaphore(SIDE_BY_SIDE)
         self._open: dict[Hashable, _Sampler] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
 
     async def follow(self, key: Hashable, render: Render) -> AsyncIterator[Sent | None]:
         """Yield the parts of a page that changed; pages of the same key are rendered once."""
@@ -88,18 +119,22 @@ class Samplers:
                 sampler.task.cancel()
 
     async def _sample(self, sampler: _Sampler, render: Render) -> None:
+        calls = 1
         while True:
-            async with self._turn:
-                calls = 1
-                try:
+            await self._pace.wait(calls)
+            try:
+                async with self._rendering, asyncio.timeout(self._render_seconds):
                     rendered = await render()
-                    calls = rendered.calls
-                    sampler.parts = rendered.parts
-                    sampler.number += 1
-                    sampler.changed.set()
-                    sampler.changed = asyncio.Event()
-                except RelevoError as error:
-                    _log.info("live_page_failed", reason=str(error))
-                except Exception:
-                    _log.exception("live_page_failed")
-                await asyncio.sleep(SECONDS_PER_CALL * max(1, calls))
+            except TimeoutError:
+                _log.info("live_page_slow", seconds=self._render_seconds)
+                await asyncio.sleep(self._render_seconds)
+            except RelevoError as error:
+                _log.info("live_page_failed", reason=str(error))
+            except Exception:
+                _log.exception("live_page_failed")
+            else:
+                calls = rendered.calls
+                sampler.parts = rendered.parts
+                sampler.number += 1
+                sampler.changed.set()
+                sampler.changed = asyncio.Event()

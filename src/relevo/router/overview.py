@@ -1,8 +1,10 @@
-"""An overview of queues: waiting, offered and assigned jobs, and workers."""
+"""An overview of queues: waiting, offered and assigned jobs, and workers; and of open offers."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from msgspec import Struct
 
@@ -38,3 +40,25 @@ async def queues(
     """Return the overview of queues, by id: those after `after`, or a single one."""
     rows = await database.fetch(SQL.queue_overview, queue_id, after, limit)
     return [QueueStanding(**dict(row)) for row in rows]
+
+
+class OfferStanding(Struct, frozen=True, kw_only=True):
+    """An open offer."""
+
+    offer_id: UUID
+    worker_id: str
+    job_id: str
+    queue_id: str
+    channel_id: str
+    capacity_cost: int
+    offered_at: datetime
+    expires_at: datetime | None
+
+
+async def open_offers(
+    database: Database, *, after: tuple[datetime, UUID] | None = None, limit: int = 100
+) -> list[OfferStanding]:
+    """Return the open offers of all workers, the newest first: those after `after`."""
+    offered_at, offer_id = after or (None, None)
+    rows = await database.fetch(SQL.offers_by_time, offered_at, offer_id, limit)
+    return [OfferStanding(**dict(row)) for row in rows]

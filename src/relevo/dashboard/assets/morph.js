@@ -23,18 +23,22 @@ function alike(a, b) {
 
 /** @param {ParentNode & Node} old @param {ParentNode & Node} made */
 function children(old, made) {
-  /** @type {Map<string, Node>} */
+  /** @type {Map<string, Node[]>} */
   const keyed = new Map();
   for (const each of old.childNodes) {
     const key = keyOf(each);
-    if (key !== null) keyed.set(key, each);
+    if (key === null) continue;
+    const same = keyed.get(key);
+    if (same === undefined) keyed.set(key, [each]);
+    else same.push(each);
   }
   let place = old.firstChild;
   for (const wanted of [...made.childNodes]) {
     const key = keyOf(wanted);
-    const known = key === null ? undefined : keyed.get(key);
+    // Each node is taken once, also where two rows have the same key.
+    const known = key === null ? undefined : keyed.get(key)?.shift();
     if (known !== undefined && known !== place && alike(known, wanted)) old.insertBefore(known, place), place = known;
-    if (place !== null && alike(place, wanted)) {
+    if (place !== null && (key === null || place === known) && alike(place, wanted)) {
       merge(place, wanted);
       place = place.nextSibling;
     } else {

@@ -93,12 +93,19 @@ def _wanted(visit: Visit) -> dict[str, Any]:
     }
 
 
-async def _counts(visit: Visit) -> dict[str, int]:
+async def _counts(visit: Visit) -> dict[str, str]:
+    """Return how many jobs have each status, as text; `~` stands before an estimate."""
     counts: dict[str, int] = {}
+    estimated = set()
     if visit.may("jobs.views.counts"):
         for count in (await visit.run("jobs.views.counts", hours=24)).items:
             counts[count.status] = counts.get(count.status, 0) + count.jobs
-    return counts
+            if count.estimated:
+                estimated.add(count.status)
+    return {
+        status: f"{'~' if status in estimated else ''}{visit.language.number(jobs)}"
+        for status, jobs in counts.items()
+    }
 
 
 async def _exported(visit: Visit, form: str) -> Answer:

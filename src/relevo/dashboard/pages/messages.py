@@ -100,18 +100,18 @@ class _Consumers:
 
 def _details(prefix: str, given: dict[str, str], entity: str) -> tuple[Section, ...]:
     """Return the sections of a queue or subscription."""
-    thing = tuple(given)
     return (
         Section(
             name="entity", operation=f"{entity}.get", facts=True, given=given, columns=_ENTITY,
         ),
         Section(
             name="served_next", operation=f"{prefix}messages.peek",
-            given=given | {"order": "service"}, columns=_MESSAGE, thing=thing,
+            given=given | {"order": "service"}, columns=_MESSAGE,
+            key=("sequence_number",),
         ),
         Section(
             name="dead_letters", operation=f"{prefix}dead_letters.peek", given=given,
-            columns=_DEAD,
+            columns=_DEAD, key=("sequence_number",),
         ),
         Section(
             name="sessions", operation=f"{prefix}sessions.list", given=given,

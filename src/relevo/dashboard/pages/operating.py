@@ -8,7 +8,8 @@ from relevo.dashboard.lists import Column, Form, Section, list_page
 from relevo.dashboard.page import Action
 
 HOSTS: Final = Section(
-    name="hosts", operation="hosts.list", thing=("name",),
+    name="hosts", operation="hosts.list", thing=("name",), key=("name", "started_at"),
+    acts_on="live",
     columns=(
         Column("name"), Column("live", "flag"), Column("draining", "flag"),
         Column("leases", "number"), Column("version"), Column("address"), Column("labels", "json"),

@@ -30,17 +30,12 @@ WORKERS: Final = Section(
     empty="relevo router worker create ana '{\"queues\": [\"calls\"], \"capacity\": 1}'",
 )  # fmt: skip
 OFFERS: Final = Section(
-    name="router_offers", operation="router.workers.list",
+    name="router_offers", operation="router.offers.open", key=("offer_id",),
     columns=(
         Column("job_id", link="/router/jobs/{job_id}"),
-        Column("worker_id", link="/router/workers/{worker_id}"),
-        Column("offered_at", "time"), Column("expires_at", "time"),
+        Column("worker_id", link="/router/workers/{worker_id}"), Column("queue_id"),
+        Column("channel_id"), Column("offered_at", "time"), Column("expires_at", "time"),
     ),
-    rows=lambda answer: [
-        {"worker_id": worker.id, "job_id": offer.job_id, "offered_at": offer.offered_at,
-         "expires_at": offer.expires_at}
-        for worker in answer.items for offer in worker.offers
-    ],
 )  # fmt: skip
 JOBS: Final = Section(
     name="router_jobs", operation="router.jobs.list",

@@ -2,15 +2,15 @@
 -- Measures all parts and stores the figures as the first sample of each step that has none, and removes old samples.
 with clock as (select relevo.now() as at),
 jobs as (
-  select count(*) filter (where status = 0) as ready, count(*) filter (where status = 10) as suspended,
-    count(*) filter (where status >= 20) as running, min(created_at) filter (where status = 0) as oldest
-  from relevo.live_job),
+  select coalesce(round(sum(jobs) filter (where status = 0)), 0) as ready,
+    coalesce(round(sum(jobs) filter (where status = 10)), 0) as suspended,
+    coalesce(round(sum(jobs) filter (where status >= 20)), 0) as running, min(created_at) filter (where status = 0) as oldest
+  from relevo.counted_job),
 ends as (
   select count(*) filter (where h.status = 30) as succeeded, count(*) filter (where h.status = 31) as failed
   from clock c, relevo.job_history h where h.completed_at > c.at - interval '1 minute'),
 router_jobs as (
-  select count(*) filter (where status = 'queued') as waiting, min(enqueued_at) filter (where status = 'queued') as oldest
-  from relevo.router_job where ended_at is null),
+  select count(*) as waiting, min(enqueued_at) as oldest from relevo.router_job where status = 'queued'),
 offers as (
   select count(*) filter (where state = 'open') as open, count(*) filter (where state <> 'open') as assigned
   from relevo.router_offer where ended_at is null),

@@ -1,7 +1,7 @@
 """Ready-made views of system jobs for operators.
 
 They count all live jobs, and jobs completed since `since`, so that the cost of a view does not
-grow with the history.
+grow with the history. Beyond about 50,000 jobs, counts are estimates from a sample.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ class JobCount(Struct, frozen=True, kw_only=True):
     operation_type: int
     type_label: str
     jobs: int
+    estimated: bool = False
+    """Whether the number comes from a sample; that of failed or canceled jobs, whether there are
+    more."""
 
 
 class SuspendedCount(Struct, frozen=True, kw_only=True):
@@ -150,6 +153,7 @@ class Views:
                 state=states.state_word(row["status"]), status=states.status_word(row["status"]),
                 operation_type=row["operation_type"],
                 type_label=operation_types.label_of(row["operation_type"]), jobs=row["jobs"],
+                estimated=row["estimated"],
             )
             for row in rows
         ]  # fmt: skip

@@ -259,6 +259,31 @@ create view relevo.live_job as
   union all
   select * from relevo.jobs_in_parcels();
 
+\ir functions/counting/sample_percent.sql
+
+-- What is counted of jobs that are not completed, with how many jobs each row stands for. Counting costs the same
+-- however many there are: of a table beyond 2,048 pages (16 MB, about 50,000 jobs) the same share of pages is read
+-- each time, and a parcel is one row. Running jobs are exact, and the oldest 1,000 are there for the oldest wait.
+create view relevo.counted_job as
+  select j.status, j.lane, j.operation_type, j.created_at, j.chained or j.capped as blocked, 100 / s.percent as jobs,
+    s.percent < 100 as sampled
+  from (select relevo.sample_percent(pg_typeof(null::relevo.job), 2048) as percent offset 0) s
+  cross join relevo.job j tablesample system (relevo.sample_percent(pg_typeof(null::relevo.job), 2048)) repeatable (0)
+  where j.host is null
+  union all
+  select j.status, j.lane, j.operation_type, j.created_at, false, 1, false from relevo.job j
+  where j.host is not null and not j.deleted
+  union all
+  (select j.status, j.lane, j.operation_type, j.created_at, false, 0, false from relevo.job j
+   where j.host is null order by j.id limit 1000)
+  union all
+  select (case when p.host is null then 0 else 20 end)::smallint, p.lane, p.operation_type, p.created_at, false,
+    p.size - cardinality(p.done), false
+  from relevo.job_parcel p where p.datas is not null
+  union all
+  select 20::smallint, j.lane, j.operation_type, j.created_at, false, 1, false
+  from relevo.job_parcel p cross join lateral unnest(p.jobs) as j where p.jobs is not null and j.id <> all (p.done);
+
 -- Every job.
 create view relevo.jobs as
   select * from relevo.live_job

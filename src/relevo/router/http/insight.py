@@ -20,7 +20,7 @@ from relevo.kernel.pages import first
 from relevo.router import overview
 from relevo.router.core.classification import Classified, Unclassifiable
 from relevo.router.http.surface import ResourceId
-from relevo.router.overview import QueueStanding
+from relevo.router.overview import OfferStanding, QueueStanding
 from relevo.router.storage import MANAGED_CHANNELS
 from relevo.router.wire.documents import check_labels
 
@@ -356,3 +356,22 @@ async def queue_overview(
         services.app.database, queue_id=command.queue, after=after, limit=command.limit + 1
     )
     return paging.page(services.page_bytes, first(found, command.limit), lambda one: one.queue_id)
+
+
+class ListOpenOffers(Struct, frozen=True, kw_only=True):
+    """Which page of offers."""
+
+    cursor: Cursor | None = None
+    limit: Limit = limits.PAGE_ROWS_DEFAULT
+
+
+@operation("router.offers.open", "GET /v1/router/open-offers", "workers:read")
+async def list_open_offers(
+    services: Services, _: Principal, command: ListOpenOffers
+) -> Page[OfferStanding]:
+    """List the open offers of all workers, the newest first."""
+    after = paging.decode(command.cursor, tuple[datetime, UUID])
+    found = await overview.open_offers(services.app.database, after=after, limit=command.limit + 1)
+    return paging.page(
+        services.page_bytes, first(found, command.limit), lambda one: (one.offered_at, one.offer_id)
+    )

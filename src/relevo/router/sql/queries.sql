@@ -444,6 +444,13 @@ where o.worker_id = $1 and o.ended_at is null and o.state = 'open' and ($2::uuid
   and ($3::timestamptz is null or (o.offered_at, o.id) > ($3, $4::uuid))
 order by array_position($2::uuid[], o.id), o.offered_at, o.id limit $5;
 
+-- name: offers_by_time
+-- The open offers of all workers, the newest first, after a given one.
+select o.id as offer_id, o.worker_id, o.job_id, o.queue_id, o.channel_id, o.cost as capacity_cost, o.offered_at, o.expires_at
+from relevo.router_offer o
+where o.state = 'open' and ($1::timestamptz is null or (o.offered_at, o.id) < ($1, $2::uuid))
+order by o.offered_at desc, o.id desc limit $3;
+
 -- name: workers_of_queue
 -- Workers that list a queue, available or not.
 select w.id from relevo.router_worker w where w.queues @> array[$1::text] order by w.available desc, w.id limit $2;

@@ -1,10 +1,18 @@
 -- name: count_jobs
--- How many jobs there are by status and type: all live ones, and those completed since an instant.
-select status, operation_type, count(*) as jobs from (
-  select status, operation_type from relevo.live_job
+-- How many jobs there are by status and type: all live ones, and those completed since an instant. Large tables are
+-- sampled; of failed and canceled jobs the latest 10,000 are counted.
+with ends as (
+  (select status, operation_type, 1::float8 as jobs, false as sampled from relevo.job_history
+   where status <> 30 and completed_at >= relevo.now() - $1::interval order by completed_at desc limit 10000)
   union all
-  select status, operation_type from relevo.job_history where completed_at >= relevo.now() - $1::interval
-) j group by status, operation_type order by status, jobs desc;
+  select h.status, h.operation_type, 100 / s.percent, s.percent < 100
+  from (select relevo.sample_percent(pg_typeof(null::relevo.job_history), 1024) as percent offset 0) s
+  cross join relevo.job_history h tablesample system (relevo.sample_percent(pg_typeof(null::relevo.job_history), 1024)) repeatable (0)
+  where h.status = 30 and h.completed_at >= (select relevo.now() - $1::interval))
+select status, operation_type, round(sum(jobs))::bigint as jobs,
+  bool_or(sampled) or (status > 30 and count(*) = 10000) as estimated
+from (select status, operation_type, jobs, sampled from relevo.counted_job union all select * from ends) j
+group by status, operation_type having sum(jobs) > 0 order by status, jobs desc;
 
 -- name: suspended_jobs
 -- Why suspended jobs wait, by type and handler.
@@ -16,11 +24,11 @@ from relevo.job where status = 10 and not deleted
 group by operation_type, handler order by jobs desc limit $1;
 
 -- name: waiting_jobs
--- How long ready jobs have waited, by lane; `blocked` ones wait behind others of their chain or owner.
-select lane, width_bucket(extract(epoch from relevo.now() - created_at)::float8, $1::float8[]) as bucket, count(*) as jobs,
-  count(*) filter (where chained or capped) as blocked, min(created_at) as oldest
-from relevo.live_job where status = 0
-group by lane, bucket order by lane, bucket;
+-- How long ready jobs have waited, by lane; `blocked` ones wait behind others of their chain or owner. Many are sampled.
+select lane, width_bucket(extract(epoch from (select relevo.now()) - created_at)::float8, $1::float8[]) as bucket,
+  round(sum(jobs))::bigint as jobs, coalesce(round(sum(jobs) filter (where blocked)), 0)::bigint as blocked, min(created_at) as oldest
+from relevo.counted_job where status = 0
+group by lane, bucket having sum(jobs) > 0 order by lane, bucket;
 
 -- name: failed_jobs
 -- Extensions that failed since an instant, with their error codes.
@@ -56,14 +64,14 @@ where w.jobs > h.chained::integer
 order by w.jobs desc, h.chain;
 
 -- name: lane_standings
--- Lanes with their configuration and contents.
+-- Lanes with their configuration and contents; many jobs are sampled.
 select l.name, l.events, l.priority, l.owner_cap, l.shared_tokens, coalesce(j.ready, 0) as ready, coalesce(j.suspended, 0) as suspended,
   coalesce(j.running, 0) as running, j.oldest, extract(epoch from relevo.now() - j.oldest)::float8 as oldest_seconds,
   array(select h.name from relevo.job_handler h where h.lane = l.name order by h.name) as handlers
 from relevo.job_lane l left join (
-  select lane, count(*) filter (where status = 0) as ready, count(*) filter (where status = 10) as suspended,
-    count(*) filter (where status between 20 and 22) as running, min(created_at) filter (where status = 0) as oldest
-  from relevo.live_job group by lane
+  select lane, round(sum(jobs) filter (where status = 0))::bigint as ready, round(sum(jobs) filter (where status = 10))::bigint as suspended,
+    round(sum(jobs) filter (where status between 20 and 22))::bigint as running, min(created_at) filter (where status = 0) as oldest
+  from relevo.counted_job group by lane
 ) j on j.lane = l.name
 order by l.name;
 
