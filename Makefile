@@ -37,7 +37,7 @@ $(RUNTIME): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: $(RUNTIME)  ## take a guided tour of the kitchen (examples/kitchen), on real processes
+demo: $(RUNTIME)  ## open the kitchen (examples/kitchen): a tour, then live in terminal and browser
 	@$(BIN)/python examples/kitchen/tour.py
 
 test: $(STAMP)  ## run every test on a real PostgreSQL (about 10 minutes on 2 cores)

@@ -92,7 +92,7 @@ def test_every_error_is_a_name_of_relevo() -> None:
 
 
 PUBLIC = {
-    "relevo", "relevo.actors", "relevo.testing", "relevo.sync",
+    "relevo", "relevo.actors", "relevo.dashboard", "relevo.testing", "relevo.sync",
     "relevo.integrations.django", "relevo.integrations.starlette",
 }  # fmt: skip
 

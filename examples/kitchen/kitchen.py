@@ -1,7 +1,7 @@
 """A kitchen on Relevo: orders are items, cooks are router workers, deliveries are messages.
 
 Receipts are system jobs; they charge customers through a pool and a limit, and one writer keeps the
-ledger.
+ledger. A customer's account is an actor.
 
 `relevo up kitchen:app` runs a host, `python kitchen.py Ana` a cook; `tour.py` shows both at work.
 """
@@ -12,18 +12,23 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 import relevo
+from relevo.actors import Actor, Interface
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 COST_OF = {"pizza": 50, "donair": 33, "burger": 25}
 """How much of a cook's capacity of 100 a dish takes."""
+PRICE_OF = {"pizza": 12, "donair": 8, "burger": 9, "paella": 16}
 SPECIAL = "paella"
 """Only Dora can make it, whose program uses Microsoft's client: see official.py."""
 QUEUE = "orders"
 OFFER_SECONDS = 2.0
 COOKING_SECONDS = 0.2
+ORDERS_KEPT = 1_000
 PAYING = "Uxía"
 """Her orders are delivered before those of other customers."""
 
@@ -35,6 +40,40 @@ charges = app.governance.limit("charges", rates=[relevo.Rate(20, per=1)])
 ledger = app.governance.writer(
     "ledger", sink=relevo.CsvSink(f"{app.settings.home}/{{key}}.csv", ["order", "customer"])
 )
+
+
+class Account(Interface):
+    """What others may ask of a customer's account."""
+
+    async def charge(self, order: str, price: int) -> None:
+        """Put an order on the account."""
+
+    async def statement(self) -> AccountState:
+        """Return what is on the account."""
+
+
+class AccountState(msgspec.Struct):
+    """What a customer has ordered, and owes."""
+
+    orders: list[str] = msgspec.field(default_factory=list)
+    """The last `ORDERS_KEPT`."""
+    count: int = 0
+    owed: int = 0
+
+
+@app.actor("account", implements=Account)
+class AccountActor(Actor[AccountState]):
+    """One account; any host may hold it, and only one at a time does."""
+
+    async def charge(self, order: str, price: int) -> None:
+        """Put an order on the account."""
+        self.state.orders = [*self.state.orders[1 - ORDERS_KEPT :], order]
+        self.state.count += 1
+        self.state.owed += price
+
+    async def statement(self) -> AccountState:
+        """Return what is on the account."""
+        return self.state
 
 
 @app.job("receipt", token=lambda customer, order: customer)
@@ -69,8 +108,8 @@ async def deliver(msg: relevo.Received) -> None:
 async def follow_orders(ctx: Any, changes: Sequence[relevo.Change[Any]]) -> None:
     """Route new orders to cooks; send cooked ones on their way, with a receipt.
 
-    A batch may come twice. The order's id makes a repeated router job the same job. Deliveries and
-    receipts are committed together with the checkpoint of the batch.
+    A batch may come twice. The order's id makes a repeated router job the same job. Deliveries,
+    receipts and charges are committed together with the checkpoint of the batch.
     """
     for order in (change.item for change in changes):
         if order["status"] == "new":
@@ -82,6 +121,8 @@ async def follow_orders(ctx: Any, changes: Sequence[relevo.Change[Any]]) -> None
         for order in (change.item for change in changes):
             if order["status"] == "cooked":
                 await receipt.using(tx=tx).submit(order["customer"], order["id"])
+                account = app.actors.send(app.actor(Account, order["customer"]), tx=tx)
+                await account.charge(order["id"], PRICE_OF[order["dish"]])
                 about = {"order": order["id"], "city": order["city"]}
                 wanted = "high" if order["customer"] == PAYING else "low"
                 await deliveries.send(b"", properties={"Priority": wanted, **about}, tx=tx)
@@ -110,10 +151,10 @@ async def register(cook: str) -> None:
     )
 
 
-async def prepare(offer: relevo.Offer) -> None:
+async def prepare(offer: relevo.Offer, seconds: float = COOKING_SECONDS) -> None:
     """Accept an offer, cook the dish and mark the order; raises `OfferGone` if it is too late."""
     async with offer.accepted() as job:
-        await asyncio.sleep(COOKING_SECONDS)
+        await asyncio.sleep(seconds)
         await mark_cooked(offer.job_id, job.tags["city"])
 
 

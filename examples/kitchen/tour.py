@@ -1,6 +1,7 @@
 """The guided tour: real hosts, real cooks, and a host that is killed in the middle.
 
-It needs nothing: the database is an embedded PostgreSQL in a temporary folder, removed at the end.
+On a terminal the kitchen then stays open, with simulated customers and cooks: see `live.py`. It
+needs nothing: the database is an embedded PostgreSQL in a temporary folder, removed at the end.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import shlex
 import signal
 import socket
 import sys
-import tempfile
 from collections import Counter
 from contextlib import aclosing, suppress
 from pathlib import Path
@@ -20,62 +20,59 @@ from typing import Any
 
 import relevo
 from hosts import Hosts
+from premises import LEASE_SECONDS, temporary_home
 from relevo import RowQuery
 
 HOSTS = ("north", "south")
-COOKS = ("Ana", "Bo", "Carla")
-CUSTOMERS = ("Iria", "Uxía", "Xoán")
-CITIES = ("Vigo", "Lugo", "Ourense", "Pontevedra", "Ferrol", "Santiago")
-LEASE_SECONDS = 3
-"""How long a killed host keeps its leases; 10 s by default."""
 STEP_SECONDS_MAX = 60.0
 
 
 class Tour:
     """The steps of the tour, in order."""
 
-    def __init__(self, hosts: Hosts, port: int) -> None:
-        # The settings, such as the folder of the database, are read when this is imported.
+    def __init__(self, hosts: Hosts) -> None:
+        # The settings, such as the folder of the database, are read when these are imported.
         import kitchen
+        import shift
 
         self._kitchen = kitchen
-        self._app = kitchen.app
+        self._shift = shift
+        self.app = kitchen.app
         self._hosts = hosts
-        self._port = port
-        self._ordered = 0
         self._counts: Counter[str] = Counter()
         self._answered = asyncio.Condition()
+        self.ordered = 0
 
-    async def run(self) -> dict[str, Any]:
-        """Take all steps; return what the first host announced."""
-        say("Starting PostgreSQL in a temporary folder, which takes a few seconds …")
-        async with self._app:
-            await self._kitchen.furnish()
-            first = await self._start_hosts()
-            await asyncio.gather(*map(self._kitchen.register, COOKS))
-            async with asyncio.TaskGroup() as group:
-                cooks = [group.create_task(self._cook(name)) for name in COOKS]
-                await self._first_orders()
-                await self._official_client(first)
-                await self._kill_a_host()
-                for cook in cooks:
-                    cook.cancel()
-            await self._receipts()
-            await self._scheduled()
-            return first
+    async def furnish(self) -> None:
+        """Define what the kitchen needs."""
+        await self._kitchen.furnish()
 
-    async def _start_hosts(self) -> dict[str, Any]:
+    async def start_hosts(self, port: int) -> dict[str, Any]:
+        """Start both hosts; return what the first one announced."""
         title("1  Two hosts")
-        port = self._port
         if port and is_taken(port):
             say(f"Port {port} is taken, so the host takes a free one.")
             port = 0
         first = await self._hosts.start(HOSTS[0], port)
+        say(f"Watch it in a browser: {first['sign_in']}")
         await self._hosts.start(HOSTS[1])
         say(f"{HOSTS[0]} serves {first['url']}; {HOSTS[1]} shares its work.")
-        say(f"Watch it in a browser: {first['sign_in']}")
         await self._owned(dict.fromkeys(HOSTS, 8))
         return first
+
+    async def tell(self, first: dict[str, Any]) -> None:
+        """Take all further steps."""
+        cooks = self._shift.COOKS
+        await asyncio.gather(*map(self._kitchen.register, cooks))
+        async with asyncio.TaskGroup() as group:
+            cooking = [group.create_task(self._cook(name)) for name in cooks]
+            await self._first_orders()
+            await self._official_client(first)
+            await self._kill_a_host()
+            for task in cooking:
+                task.cancel()
+        await self._receipts()
+        await self._scheduled()
 
     async def _first_orders(self) -> None:
         title("2  Orders, offers and cooks")
@@ -94,7 +91,7 @@ class Tour:
         async with asyncio.timeout(STEP_SECONDS_MAX):
             async with aclosing(official.work("Dora", first["url"], first["first_key"])) as orders:
                 order = await anext(orders)
-        city = city_of(int(order))
+        city = self._shift.city_of(int(order))
         await self._kitchen.mark_cooked(order, city)
         say(f"   {'Dora':<8}{'cooked':<10}{self._kitchen.SPECIAL} for {city} (order {order})")
         self._counts["cooked"] += 1
@@ -105,28 +102,28 @@ class Tour:
         await self._hosts.kill(HOSTS[1])
         await self._order(6)
         async with self._answered, asyncio.timeout(STEP_SECONDS_MAX):
-            await self._answered.wait_for(lambda: self._counts["cooked"] == self._ordered)
+            await self._answered.wait_for(lambda: self._counts["cooked"] == self.ordered)
         await self._owned({HOSTS[0]: 16})
 
     async def _receipts(self) -> None:
         title("5  Deliveries and receipts")
         say("A cooked order is sent to the customer as a message, paying customers first.")
         async with asyncio.timeout(STEP_SECONDS_MAX):
-            while await self._delivered() < self._ordered:
+            while await self._delivered() < self.ordered:
                 await asyncio.sleep(0.1)
         say(f"   {await self._delivered()} orders delivered, each once")
         say("A system job charges the customer, two at a time, and writes a line into the ledger:")
-        done = self._app.jobs.query().where(handler="receipt", status="succeeded")
+        done = self.app.jobs.query().where(handler="receipt", status="succeeded")
         async with asyncio.timeout(STEP_SECONDS_MAX):
-            while await done.count() < self._ordered:
+            while await done.count() < self.ordered:
                 await asyncio.sleep(0.1)
         receipts = [job async for job in done]
-        for customer in CUSTOMERS:
+        for customer in self._shift.CUSTOMERS:
             own = [job for job in receipts if job.data["customer"] == customer]
             own.sort(key=lambda job: job.sequence)
             say(f"   {customer:<8}{len(own)} receipts: {', '.join(job.result for job in own)}")
 
-        lines = (Path(self._app.settings.home) / "receipts.csv").read_text().splitlines()[1:]
+        lines = (Path(self.app.settings.home) / "receipts.csv").read_text().splitlines()[1:]
         say(f"   The ledger has {len(lines)} lines, written by one writer at a time.")
 
     async def _delivered(self) -> int:
@@ -142,26 +139,19 @@ class Tour:
         due = (await nightly.get()).postpone_until
         say(f"The nightly report is due at {due:%Y-%m-%d %H:%M} UTC.")
         receipts = RowQuery(table="asyncoperation", filter="name eq 'receipt' and statuscode eq 30")
-        deleted = await (await self._app.bulk.delete(receipts)).wait(timeout=STEP_SECONDS_MAX)
+        deleted = await (await self.app.bulk.delete(receipts)).wait(timeout=STEP_SECONDS_MAX)
         say(f"A bulk delete removed the records of {deleted['success']} receipts.")
 
     async def _order(self, count: int, *special: str) -> None:
         dishes = special or tuple(self._kitchen.COST_OF)
-        for number in range(self._ordered + 1, self._ordered + count + 1):
-            order = {
-                "id": str(number),
-                "city": city_of(number),
-                "dish": dishes[number % len(dishes)],
-                "customer": CUSTOMERS[number % len(CUSTOMERS)],
-                "status": "new",
-            }
-            await self._kitchen.orders.create(order)
-        self._ordered += count
+        for number in range(self.ordered + 1, self.ordered + count + 1):
+            await self._shift.place(number, dishes[number % len(dishes)])
+        self.ordered += count
 
     async def _cook(self, name: str) -> None:
         async with asyncio.TaskGroup() as group:
             first = True
-            async for offer in self._app.router.worker(name).offers():
+            async for offer in self.app.router.worker(name).offers():
                 answer = "accept"
                 if first:
                     answer = {"Bo": "decline", "Carla": "ignore"}.get(name, answer)
@@ -178,7 +168,7 @@ class Tour:
                 await offer.decline()
             case "ignore":
                 outcome = "expired"
-                while (await self._app.router.get_worker(cook)).available_for_offers:
+                while (await self.app.router.get_worker(cook)).available_for_offers:
                     await asyncio.sleep(0.1)
             case _:
                 try:
@@ -194,7 +184,7 @@ class Tour:
         """Wait until the hosts own the feed's leases as expected, and say so."""
         async with asyncio.timeout(STEP_SECONDS_MAX):
             while True:
-                leases = await self._app.directory.leases(kind="feed", limit=100)
+                leases = await self.app.directory.leases(kind="feed", limit=100)
                 if Counter(lease.owner for lease in leases) == expected:
                     break
                 await asyncio.sleep(0.1)
@@ -215,12 +205,6 @@ def look_around(first: dict[str, Any], home: str, log_path: Path) -> None:
         f"{log_path}    the log of the hosts",
     ):
         say(line)
-    say("\nThe kitchen is open until Ctrl-C.")
-
-
-def city_of(order: int) -> str:
-    """Return the city that an order comes from."""
-    return CITIES[order % len(CITIES)]
 
 
 def is_taken(port: int) -> bool:
@@ -244,38 +228,53 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
-async def main(home: str, port: int, *, stays: bool) -> None:
-    """Take the tour; with `stays`, keep the kitchen open until a signal."""
+async def main(folder: Path, held: int, port: int, *, tells: bool, stays: bool) -> None:
+    """Take the tour, if it is wanted; with `stays`, keep the kitchen open until a key or signal."""
     stopping = asyncio.current_task()
     assert stopping is not None
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, stopping.cancel)
-    log_path = Path(home) / "hosts.log"
-    async with Hosts(log_path) as hosts:
-        with suppress(asyncio.CancelledError):
-            first = await Tour(hosts, port).run()
-            if stays:
-                look_around(first, home, log_path)
-                await asyncio.Event().wait()
+    log_path = folder / "hosts.log"
+    with suppress(asyncio.CancelledError):
+        async with Hosts(log_path, held) as hosts:
+            say("Starting PostgreSQL in a temporary folder, which takes a few seconds …")
+            tour = Tour(hosts)
+            async with tour.app:
+                await tour.furnish()
+                first = await tour.start_hosts(port)
+                if tells:
+                    await tour.tell(first)
+                if stays:
+                    await stay_open(hosts, first, tour.ordered + 1, log_path)
     programs = Path(sys.executable).parent
-    say(f"\nThe tour has ended. Start a host of your own with: {programs / 'relevo'} up")
+    say(f"\nThe kitchen is closed. Start a host of your own with: {programs / 'relevo'} up")
     say(f'To have it on the PATH: export PATH="{programs}:$PATH"')
+
+
+async def stay_open(hosts: Hosts, first: dict[str, Any], order: int, log_path: Path) -> None:
+    """Let customers and cooks go on, and show how the kitchen stands."""
+    from live import OpenKitchen
+
+    for name in HOSTS:
+        if name not in hosts.names:
+            await hosts.start(name)
+    look_around(first, os.environ["RELEVO_HOME"], log_path)
+    title("The kitchen is open")
+    say(await OpenKitchen(hosts, first, order).run())
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=8080, help="0 takes a free port")
+    parser.add_argument("--live", action="store_true", help="skip the tour and open the kitchen")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="relevo-kitchen-", ignore_cleanup_errors=True) as home:
+    is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and not os.environ.get("CI")
+    with temporary_home() as (folder, held):
         os.chdir(Path(__file__).parent)
-        for setting in [name for name in os.environ if name.startswith("RELEVO_")]:
-            del os.environ[setting]
-        os.environ |= {
-            "RELEVO_HOME": home,
-            "RELEVO_LEASE_EXPIRATION": str(LEASE_SECONDS),
-            "RELEVO_LEASE_RENEW": "1",
-            "RELEVO_LEASE_ACQUIRE": "1",
-        }
-        stays = sys.stdin.isatty() and not os.environ.get("CI")
-        asyncio.run(main(home, arguments.port, stays=stays))
+        asyncio.run(
+            main(
+                folder, held, arguments.port,
+                tells=not (arguments.live and is_terminal), stays=is_terminal,
+            )
+        )  # fmt: skip

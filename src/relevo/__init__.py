@@ -5,7 +5,8 @@ async with app.host():          # connect, migrate, serve
     await app.until_signal()
 
 Every public name is here; modules below are private, except `relevo.sync` (without `await`),
-`relevo.integrations` (web frameworks), `relevo.actors` and `relevo.testing` (tests).
+`relevo.integrations` (web frameworks), `relevo.dashboard` (to mount it), `relevo.actors` and
+`relevo.testing` (tests).
 """
 
 from __future__ import annotations
