@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 BENCHES = (
     "grouping", "leases", "feed", "events", "router", "jobs", "messaging", "actors",
-    "postgresql",
+    "postgresql", "costs",
 )  # fmt: skip
 
 
