@@ -135,7 +135,7 @@ async def test_500_idle_leases_cost_at_most_five_statements_per_second_and_host(
         return connection
 
     monkeypatch.setattr(Endpoint, "connect", watched)
-    monkeypatch.setattr(loops, "RARE_FIRST_SECONDS", 0.0)  # what a new leader does once is no cost
+    monkeypatch.setattr(loops, "FIRST_SECONDS", 0.0)  # what a new leader does once is no cost
     async with AsyncExitStack() as stack:
         app = await serve(stack, relevo_url, "a", {}, leases=500)
         (processor,) = app.feeds.processors.values()

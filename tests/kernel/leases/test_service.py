@@ -256,7 +256,7 @@ async def test_housekeeping_forgets_ended_hosts_and_raises_the_mark(
 async def test_a_new_leader_does_last_what_is_rare(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loops, "RARE_FIRST_SECONDS", 0.3)
+    monkeypatch.setattr(loops, "FIRST_SECONDS", 0.3)
     done: list[str] = []
     both = asyncio.Event()
 

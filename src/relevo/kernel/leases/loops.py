@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 SQL = catalog.load(__package__)
 log = get_logger(__name__)
 RARE_SECONDS: Final = 60.0
-RARE_FIRST_SECONDS: Final = 5.0
-"""What is done once a minute or less has time: a new leader first catches up with what has not,
-and a host that starts gets to its handlers."""
+"""How often a duty is done at least whose question the poll answers."""
+FIRST_SECONDS: Final = 5.0
+"""Duties that no question asks for measure or clean up, and have time: a new leader first catches
+up with the others, and a host that starts gets to its handlers."""
 
 
 class Duty:
@@ -54,7 +55,7 @@ class Duty:
     @property
     def first(self) -> float:
         """Seconds until a new leader does it."""
-        return RARE_FIRST_SECONDS if self.every >= RARE_SECONDS else 0.0
+        return min(self.every, FIRST_SECONDS) if self.question is None else 0.0
 
 
 class Housekeeping:

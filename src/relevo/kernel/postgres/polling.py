@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from relevo.kernel.postgres.database import Database
-    from relevo.kernel.postgres.wakeups import Signal, Wakeups
+    from relevo.kernel.postgres.wakeups import Wakeups
 
 log = get_logger(__name__)
 LISTENING_SECONDS: Final = 0.5
@@ -79,7 +79,6 @@ class Polling:
         self._database = database
         self._wakeups = wakeups
         self._asked: dict[Question, _Asked] = {}
-        self._added: Signal | None = None
         self._text: tuple[tuple[Question, ...], str] = ((), "")
         self.answers = False
         """Whether questions are being answered; else loops poll for themselves."""
@@ -96,28 +95,36 @@ class Polling:
 
     @contextmanager
     def asking(self, question: Question, tell: Callable[[], None]) -> Iterator[None]:
-        """Ask a question during the block; `tell` is called when there is something to do."""
+        """Ask a question during the block; `tell` is called when there is something to do.
+
+        The next poll asks it for the first time. A loop looks for itself when it begins to wait.
+        """
         self._asked[question] = _Asked(question, tell)
-        if self._added is not None:
-            self._added.set()
         try:
             yield
         finally:
             del self._asked[question]
 
     async def run(self) -> None:
-        """Ask for as long as the host serves; moved time and a lost listener make it ask anew."""
+        """Ask for as long as the host serves; moved time and a lost listener make it ask anew.
+
+        The first poll comes after a pause, so that a host that starts plans one statement.
+        """
         clock = asyncio.get_running_loop().time
+        soonest = clock() + LISTENING_SECONDS
         try:
-            with self._wakeups.signal() as self._added:
+            with self._wakeups.signal() as everybody:
                 while True:
+                    if await everybody.wait(max(soonest - clock(), 0.001)):
+                        for asked in self._asked.values():
+                            asked.next = 0.0
                     await self._round(clock)
-                    soonest = min((one.next for one in self._asked.values()), default=clock() + 1)
-                    if await self._added.wait(max(soonest - clock(), 0.001)):
-                        for one in self._asked.values():
-                            one.next = 0.0
+                    soonest = min(
+                        (asked.next for asked in self._asked.values()),
+                        default=clock() + LISTENING_SECONDS,
+                    )
         finally:
-            self._added, self.answers = None, False
+            self.answers = False
 
     async def _round(self, clock: Callable[[], float]) -> None:
         """Ask what is due soon; those whose time is near come along."""
