@@ -119,9 +119,9 @@ class Polling:
                         for asked in self._asked.values():
                             asked.next = 0.0
                     await self._round(clock)
+                    now = clock()
                     soonest = min(
-                        (asked.next for asked in self._asked.values()),
-                        default=clock() + LISTENING_SECONDS,
+                        [now + self.interval(now), *(one.next for one in self._asked.values())]
                     )
         finally:
             self.answers = False
