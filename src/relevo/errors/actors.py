@@ -94,10 +94,10 @@ class StateTooNew(StatePoisoned):
 
 
 class PoisonCall(ActorError, SystemFault):
-    """The call ended the process of its host repeatedly, and is refused."""
+    """Hosts ended repeatedly while the call ran: it is not repeated; its effect is not known."""
 
     code = "poison_call"
-    executed = False
+    executed = None
 
 
 class BadArguments(ActorError, InvalidValue):

@@ -17,7 +17,8 @@ import itertools
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from relevo.actors.calls.calling import Calling, Way, Ways
+from relevo.actors.calls.calling import Calling
+from relevo.actors.calls.delivery import Way, Ways
 from relevo.actors.core.deltas import DueReminder, StoredActor
 from relevo.actors.core.identity import ActorRef
 from relevo.actors.running.due import fire_reminder

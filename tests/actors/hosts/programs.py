@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,10 @@ class Tally(Interface):
     async def total(self) -> int: ...
     async def host(self) -> str: ...
     async def hold(self, seconds: float) -> int: ...
+    @method(idempotent=True)
+    async def wait_for(self, path: str) -> str: ...
+    @method(idempotent=True)
+    async def fall(self) -> None: ...
     async def cross(self, other: Tally, folder: str) -> str: ...
     async def visit(self, other: Tally, tag: str) -> int: ...
     async def come_back(self, origin: Tally, tag: str) -> int: ...
@@ -68,6 +73,17 @@ def define(app: App, host: str, record: Recorder | None = None) -> None:
         async def hold(self, seconds: float) -> int:
             await asyncio.sleep(seconds)
             return self.state.total
+
+        async def wait_for(self, path: str) -> str:
+            while not Path(path).exists():
+                await asyncio.sleep(0.01)
+            return host
+
+        async def fall(self) -> None:
+            """End the process, as a fault in a native library does."""
+            if record is not None:
+                record("fall", key=str(self.ctx.key))
+            os._exit(9)
 
         async def cross(self, other: Tally, folder: str) -> str:
             """Call another actor, which does the same, once both have begun."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from relevo import App, settings
 from relevo.actors import Actor, Interface, method
-from relevo.errors import OutcomeUnknown
+from relevo.errors import OutcomeUnknown, PoisonCall
 from relevo.testing.cluster import Cluster
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ class Mill(Interface):
     @method(idempotent=True)
     async def grind(self, number: int) -> int: ...
     async def grind_once(self, number: int) -> int: ...
+    @method(idempotent=True)
+    async def fall(self) -> None: ...
 
 
 async def program(app: App, record: Recorder) -> None:
@@ -39,6 +42,9 @@ async def program(app: App, record: Recorder) -> None:
 
         async def grind_once(self, number: int) -> int:
             return await self.grind(number)
+
+        async def fall(self) -> None:
+            os._exit(9)
 
 
 async def test_calls_outlive_a_host_and_say_so_if_they_may_have_run(relevo_url: str) -> None:
@@ -83,6 +89,9 @@ async def test_calls_outlive_a_host_and_say_so_if_they_may_have_run(relevo_url: 
                     "calls go on",
                 )
                 stop.set()
+            await cluster.start("a")
+            with pytest.raises(PoisonCall, match="lost its host 2 times in a row"):
+                await mill.with_(timeout=60.0).fall()
             ground = [one["number"] for node in nodes for one in node.records("ground")]
     times = Counter(ground)
     assert {number for number in times if not number % 2 and times[number] > 1} == set()  # I27

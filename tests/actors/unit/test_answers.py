@@ -20,13 +20,13 @@ WITHDRAW = interfaces().of(Account).method("withdraw")
 DEPOSIT = interfaces().of(Account).method("deposit")
 NOT_EXECUTED = {
     "Moved", "NoHost", "MailboxFull", "Overloaded", "ActivationFailed", "StatePoisoned",
-    "PoisonCall", "ReentrancyRefused", "ReentrancyTooDeep", "ReentrantActivation",
+    "ReentrancyRefused", "ReentrancyTooDeep", "ReentrantActivation",
     "DeadlockDetected", "CallIdReused", "UnknownMethod", "BadArguments", "Dropped", "StateTooNew",
 }  # fmt: skip
 EXECUTED = {
     "RemoteError", "MethodRaised", "TurnTimeout", "CommitFailed", "OutsideTurn", "ReadOnlyTurn",
 }  # fmt: skip
-UNKNOWN = {"OutcomeUnknown", "ActivationLost", "DeadlineExceeded"}
+UNKNOWN = {"OutcomeUnknown", "ActivationLost", "PoisonCall", "DeadlineExceeded"}
 
 
 def over_the_wire(error: BaseException, method: Any = WITHDRAW) -> Exception:

@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from relevo.actors.calls.answers import error_of
+from relevo.actors.calls.delivery import Delivery, Sent
 from relevo.actors.calls.filters import ActorCall, filtered
 from relevo.actors.calls.lines import Lines
 from relevo.actors.calls.proxies import checked_headers
@@ -35,16 +36,19 @@ from relevo.errors import (
     RelevoError,
 )
 from relevo.kernel.backoff import Backoff
+from relevo.kernel.telemetry.logs import get_logger
 from relevo.limits import ACTOR_POISON_CRASHES
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
+    from relevo.actors.calls.delivery import Way, Ways
     from relevo.actors.calls.filters import Filter
     from relevo.actors.calls.gateway import NamedMethod
     from relevo.actors.calls.proxies import CallOptions
     from relevo.actors.signatures import MethodSpec
 
+log = get_logger(__name__)
 HOST_SECONDS: Final = 0.25
 """How long after its deadline a call waits for the other host to say whether it has run."""
 _chains = Numbers()
@@ -53,51 +57,6 @@ _NOT_RUN: Final = (NoHost, MailboxFull, ActivationFailed)
 AGAIN: Final = Backoff(first=0.02, longest=1.0, jitter=(0.5, 1.0))
 MOVED: Final = Backoff(first=0.02, longest=1.0, jitter=(1.0, 1.0))
 """Without jitter calls of one task stay in their order."""
-
-
-class Way:
-    """Where the calls of a slot go that this process does not own."""
-
-    __slots__ = ("deliver", "epoch")
-
-    def __init__(self, deliver: Callable[[Call], Awaitable[Answer]], epoch: int) -> None:
-        self.deliver = deliver
-        """Raises `NotSent`, or `OutcomeUnknown` if the connection broke after sending."""
-        self.epoch = epoch
-
-
-class Ways:
-    """Finds the owner of a slot."""
-
-    async def slots(self, type_name: str) -> tuple[str, int]:
-        """Return the placement group of a type and its number of slots; raises `NotFound`.
-
-        And `NoHost` if no host has ever served the group.
-        """
-        raise NotImplementedError
-
-    def is_joining(self, type_name: str) -> bool:
-        """Whether this process serves the placement group of a type, or is about to."""
-        raise NotImplementedError
-
-    def here(self, call: Call) -> asyncio.Future[Answer] | None:
-        """Run a call in this process, which keeps its deadline; None if that is not the owner."""
-        raise NotImplementedError
-
-    async def find(self, group: str, slot: int) -> Way | None:
-        """Return how to reach another owner of a slot, or None if nobody is known to own it.
-
-        Raises `NoHost` if nobody will: the group is the kit's, and no host runs.
-        """
-        raise NotImplementedError
-
-    def learn(self, group: str, slot: int, moved: MovedTo) -> None:
-        """Note where a slot has gone."""
-        raise NotImplementedError
-
-    async def changed(self, group: str, seconds: float) -> None:
-        """Wait until owners of a group have changed, at most so long."""
-        raise NotImplementedError
 
 
 class _Elsewhere(Exception):
@@ -179,55 +138,98 @@ class Calling:
         self, ref: ActorRef, method: MethodSpec | NamedMethod, call: Call, deadline: float
     ) -> Returned:
         """Return the result of a call, made again where that is right; raise its error."""
-        may_repeat = method.options.idempotent or call.call_id is not None
-        attempt = crashes = 0
-        reason: RelevoError | None = None
-        unknown: RelevoError | None = None
-        number, may_overtake = next(self._numbers), bool(call.chain.frames)
+        number, answer = next(self._numbers), None
+        if (call.chain.frames or not self._lines) and (here := self._ways.here(call)) is not None:
+            answer = await here  # nearly all calls of actors of this process end here
+            if type(answer) is Returned:
+                return answer
+        delivery = Delivery(ref, method, call, deadline, number)
         while True:
-            if attempt or crashes:
-                call.timeout = deadline - asyncio.get_running_loop().time()
-            left = call.timeout
-            if left <= 0:
-                raise unknown or self._too_late(call, reason)
             try:
-                if self._lines and not may_overtake:
-                    await self._check_lines(ref, call)
-                call.epoch = 0
-                here = self._ways.here(call)
-                answer = await (self._attempt(ref, call, deadline) if here is None else here)
+                if answer is None:
+                    answer = await self._try(delivery)
                 if type(answer) is MovedTo:
                     raise await self._moved(ref, call, answer)
             except _Elsewhere as elsewhere:
-                reason = elsewhere.reason
-                if elsewhere.place is None or call.chain.frames:
-                    await self._pause(elsewhere, attempt, left)
-                else:
-                    may_overtake = await self._stand_in_line(elsewhere, call, number, left)
-                attempt += 1
-                continue
+                await self._wait_for_owner(delivery, elsewhere)
             except OutcomeUnknown as error:
-                crashes += 1
-                if not may_repeat:
+                if not delivery.may_repeat:
                     raise
-                if crashes >= ACTOR_POISON_CRASHES:
-                    raise self._poison(call, crashes) from error
-                unknown = error
-                continue
-            if type(answer) is Returned:
-                return answer
-            refusal = self._repeatable(answer, may_repeat=may_repeat)
-            if refusal is None and unknown is not None and _is_not_run(answer):
-                raise unknown from error_of(answer, method)
-            if refusal is None:
-                raise error_of(answer, method)
-            reason = refusal
-            unknown = unknown if isinstance(refusal, _NOT_RUN) else refusal
-            assert isinstance(answer, Refused)
-            seconds = max(answer.retry_after, AGAIN.delay(attempt, self._random))
-            await asyncio.sleep(min(seconds, left))
-            may_overtake = bool(call.chain.frames)  # it has lost its place
-            attempt += 1
+                delivery.note_unknown(error)
+                await asyncio.sleep(min(AGAIN.delay(delivery.attempt, self._random), delivery.left))
+                delivery.attempt += 1
+            else:
+                if type(answer) is Returned:
+                    return answer
+                await self._wait_after(delivery, answer)
+            answer = None
+
+    async def _try(self, delivery: Delivery) -> Answer:
+        """Make a call once; raises `_Elsewhere` if it did not run, and may run later."""
+        ref, call = delivery.ref, delivery.call
+        call.timeout = left = delivery.left
+        if left <= 0:
+            raise delivery.unknown or self._too_late(call, delivery.reason)
+        if delivery.unanswered is not None:
+            await self._count_crash(delivery, delivery.unanswered)
+        if self._lines and not delivery.may_overtake:
+            await self._check_lines(ref, call)
+        call.epoch = 0
+        here = self._ways.here(call)
+        return await (self._attempt(delivery) if here is None else here)
+
+    async def _count_crash(self, delivery: Delivery, sent: Sent) -> None:
+        """Count whether the owner was lost that did not answer; raises `PoisonCall`.
+
+        A connection that was cut says nothing about the owner, which may be well.
+        """
+        try:
+            if not await self._ways.has_ended(sent.group, sent.slot, sent.way):
+                return
+        except DatabaseUnavailable as error:
+            raise _Elsewhere(error) from None
+        delivery.note_crash()
+        call, crashes = delivery.call, delivery.crashes
+        log.warning(
+            "actor.host_lost_in_call", actor=call.actor, method=call.method, times=crashes,
+            placement_group=sent.group, slot=sent.slot, epoch=sent.way.epoch,
+        )  # fmt: skip
+        if crashes >= ACTOR_POISON_CRASHES:
+            raise PoisonCall(
+                f"{call.actor} lost its host {crashes} times in a row while {call.method} ran; it"
+                " is not repeated, and it is not known whether it took effect. See the logs of the"
+                " hosts"
+            ) from delivery.unknown
+
+    async def _wait_for_owner(self, delivery: Delivery, elsewhere: _Elsewhere) -> None:
+        """Wait after a call that did not run until its owner may be known."""
+        call, left = delivery.call, delivery.left
+        delivery.reason = elsewhere.reason
+        if elsewhere.place is None or call.chain.frames:
+            await self._pause(elsewhere, delivery.attempt, left)
+        else:
+            delivery.may_overtake = await self._stand_in_line(
+                elsewhere, call, delivery.number, left
+            )
+        delivery.attempt += 1
+
+    async def _wait_after(self, delivery: Delivery, answer: Answer) -> None:
+        """Wait after a refusal until the call may be made again, or raise the error of a call."""
+        refusal = self._repeatable(answer, may_repeat=delivery.may_repeat)
+        if refusal is None:
+            assert not isinstance(answer, Returned)
+            error = error_of(answer, delivery.method)
+            if delivery.unknown is not None and _is_not_run(answer):
+                raise delivery.unknown from error
+            raise error
+        delivery.reason = refusal
+        if not isinstance(refusal, _NOT_RUN):
+            delivery.unknown = refusal
+        assert isinstance(answer, Refused)
+        seconds = max(answer.retry_after, AGAIN.delay(delivery.attempt, self._random))
+        await asyncio.sleep(min(seconds, delivery.left))
+        delivery.may_overtake = bool(delivery.call.chain.frames)  # it has lost its place
+        delivery.attempt += 1
 
     async def _check_lines(self, ref: ActorRef, call: Call) -> None:
         """Raise `_Elsewhere` if calls that were made before wait for the owner of the slot."""
@@ -249,10 +251,11 @@ class Calling:
                 raise _Elsewhere(error) from None
             raise
 
-    async def _attempt(self, ref: ActorRef, call: Call, deadline: float) -> Answer:
+    async def _attempt(self, delivery: Delivery) -> Answer:
         """Send a call once; raises `_Elsewhere` if it did not run, and may run later."""
+        call = delivery.call
         try:
-            group, slots = await self._slots(ref)
+            group, slots = await self._slots(delivery.ref)
             slot = slot_of(call.actor, slots)
             way = await self._ways.find(group, slot)
         except DatabaseUnavailable as error:
@@ -261,9 +264,9 @@ class Calling:
             nobody = NoHost(f"no host serves slot {slot} of placement group {group!r} now")
             raise _Elsewhere(nobody, (group, slot))
         call.epoch = way.epoch
-        left = deadline - asyncio.get_running_loop().time()
+        delivery.sent = Sent(group, slot, way)
         try:
-            return await self._answer(way, call, left)
+            return await self._answer(way, call, delivery.left)
         except NotSent as refused:
             away = NoHost(f"the owner of slot {slot} of {group!r} cannot be reached: {refused}")
             raise _Elsewhere(away, (group, slot)) from None
@@ -311,14 +314,6 @@ class Calling:
         late = DeadlineExceeded(f"the deadline of {call.method} of {call.actor} has passed")
         late.executed = False
         return late
-
-    def _poison(self, call: Call, crashes: int) -> PoisonCall:
-        poison = PoisonCall(
-            f"{call.actor} lost its host {crashes} times in a row while {call.method} ran; it is"
-            " not repeated, and it is not known whether it took effect"
-        )
-        vars(poison)["executed"] = None
-        return poison
 
     async def _pause(self, elsewhere: _Elsewhere, attempt: int, left: float) -> None:
         """Wait until owners of the group have changed, or for a growing time."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable
 
-    from relevo.actors.calls.calling import Way, Ways
+    from relevo.actors.calls.delivery import Way, Ways
     from relevo.actors.core.calls import Answer
 
 SERVING: Final = "$serving"

@@ -7,7 +7,7 @@ import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from relevo.actors.calls.calling import Way, Ways
+from relevo.actors.calls.delivery import Way, Ways
 from relevo.actors.core.calls import MovedTo
 from relevo.actors.core.identity import ActorRef, slot_of
 from relevo.actors.core.routing import Route
@@ -209,6 +209,11 @@ class ActorWays(Ways):
                 await (await self._network.peers()).probe(route.address, body)
         except RelevoError:
             return  # a call that still waits is probed again
+
+    async def has_ended(self, group: str, slot: int, way: Way) -> bool:
+        """Whether the owner of a slot in an epoch was lost, as the store has it now."""
+        await self._network.routes.refresh(group)
+        return self._network.routes.table(group).is_late(slot, way.epoch)
 
     async def changed(self, group: str, seconds: float) -> None:
         """Wait until owners of a group have changed, at most so long."""

@@ -263,7 +263,7 @@ where u.kind = $1 and u.name = $2;
 
 -- name: hosts_of_group
 -- Where the live hosts of a placement group take calls; those that are to stop take no new ones.
-select m.address
+select m.address, h.incarnation
 from relevo.unit u
 join relevo.member m on m.unit_id = u.id and not m.draining and m.address is not null
 join relevo.host h on h.incarnation = m.host and not h.draining and h.ended_at is null and h.lease_until > relevo.now()

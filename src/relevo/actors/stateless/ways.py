@@ -8,7 +8,7 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from relevo.actors.calls.calling import Way, Ways
+from relevo.actors.calls.delivery import Way, Ways
 from relevo.actors.core.calls import MovedTo, Refused
 from relevo.actors.transport.errors import NotSent
 from relevo.errors import NotFound, OutcomeUnknown
@@ -37,15 +37,18 @@ class StatelessHosts:
     def __init__(self, database: Database, network: Network) -> None:
         self._database = database
         self._network = network
-        self._hosts: dict[str, list[str]] = {}
+        self._hosts: dict[str, dict[str, str]] = {}
+        """Incarnations of the hosts of placement groups, by address."""
         self._read_at: dict[str, float] = {}
         self._avoided: dict[tuple[str, str], float] = {}
         self._under_way: Counter[str] = Counter()
         self._reads: Group[str, None] = Group("actor hosts", self._read_all)
         self._random = random.Random()  # noqa: S311 - spreads load
 
-    async def pick(self, group: str, type_name: str) -> str | None:
-        """Return the address of the better of two hosts picked at random; None without hosts.
+    async def pick(self, group: str, type_name: str) -> tuple[str, str] | None:
+        """Return the better of two hosts picked at random, None without hosts.
+
+        Returns its address and its incarnation.
 
         The better one is that with fewer calls of this process under way.
         """
@@ -58,7 +61,8 @@ class StatelessHosts:
             and now >= self._avoided.get((type_name, address), 0.0)
         ]  # fmt: skip
         two = self._random.sample(found, min(2, len(found)))
-        return min(two, key=self._under_way.__getitem__, default=None)
+        address = min(two, key=self._under_way.__getitem__, default=None)
+        return None if address is None else (address, self._hosts[group][address])
 
     async def call(self, type_name: str, address: str, call: Call) -> Answer:
         """Send a call to a host; it gets none for a while if it could not take this one."""
@@ -79,6 +83,14 @@ class StatelessHosts:
             return MovedTo(0)
         return answer
 
+    async def has_ended(self, address: str, incarnation: str) -> bool:
+        """Whether a host does not take calls any longer, or has begun a new life."""
+        peers = await self._network.peers()
+        try:
+            return (await peers.connection(address)).identity.incarnation != incarnation
+        except NotSent:
+            return True
+
     async def close(self) -> None:
         """Finish the reads under way."""
         await self._reads.close()
@@ -90,7 +102,7 @@ class StatelessHosts:
     async def _read_all(self, groups: Sequence[str]) -> list[None]:
         for group in dict.fromkeys(groups):
             rows = await self._database.fetch(SQL.hosts_of_group, group)
-            self._hosts[group] = [row["address"] for row in rows]
+            self._hosts[group] = {row["address"]: str(row["incarnation"]) for row in rows}
             now = self._read_at[group] = asyncio.get_running_loop().time()
             self._avoided = {one: until for one, until in self._avoided.items() if until > now}
         return [None] * len(groups)
@@ -125,13 +137,17 @@ class StatelessWays(Ways):
 
     async def find(self, group: str, slot: int) -> Way | None:
         """Return the way to another host that serves the type."""
-        address = await self._hosts.pick(group, self._type)
-        if address is None:
+        host = await self._hosts.pick(group, self._type)
+        if host is None:
             return None
-        return Way(partial(self._hosts.call, self._type, address), 0)
+        return Way(partial(self._hosts.call, self._type, host[0]), 0, host)
 
     def learn(self, group: str, slot: int, moved: MovedTo) -> None:
         """Nothing is known of a host but that it did not take a call."""
+
+    async def has_ended(self, group: str, slot: int, way: Way) -> bool:
+        """Whether the host to which a way led has ended since."""
+        return way.host is not None and await self._hosts.has_ended(*way.host)
 
     async def changed(self, group: str, seconds: float) -> None:
         """Wait until hosts of a group may have changed, at most so long."""
