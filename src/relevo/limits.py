@@ -378,3 +378,6 @@ ACTOR_DELTAS_MAX: Final = 5_000
 """Turns that one statement commits."""
 ACTOR_POISON_CRASHES: Final = 2
 """Hosts in a row that a call may kill before it is refused."""
+ACTOR_DUE_CRASHES: Final = 2
+"""Hosts in a row that a durable message or a reminder may kill, after the first one, before it is
+a dead letter."""

@@ -302,7 +302,7 @@ class ActorTest(Generic[A]):
                 continue
             due = DueReminder(
                 self.ref.canonical, name, one.method, one.due, now, one.schedule, one.payload,
-                one.attempt,
+                one.attempt, one.due,
             )  # fmt: skip
             await self._turn(f"reminder {name}", due)
 

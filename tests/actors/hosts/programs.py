@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from relevo.actors import Actor, Interface, method
+from relevo.actors import Actor, Interface, Tick, method, reminder_handler
 from relevo.actors.host import ActorsPart
 from relevo.errors import DeadlockDetected
 from relevo.kernel.leases.hosts import instant
@@ -36,6 +36,7 @@ class Tally(Interface):
     async def wait_for(self, path: str) -> str: ...
     @method(idempotent=True)
     async def fall(self) -> None: ...
+    async def remind(self) -> None: ...
     async def cross(self, other: Tally, folder: str) -> str: ...
     async def visit(self, other: Tally, tag: str) -> int: ...
     async def come_back(self, origin: Tally, tag: str) -> int: ...
@@ -84,6 +85,13 @@ def define(app: App, host: str, record: Recorder | None = None) -> None:
             if record is not None:
                 record("fall", key=str(self.ctx.key))
             os._exit(9)
+
+        async def remind(self) -> None:
+            await self.reminders.set("fall", self.on_fall, after=0.1)
+
+        @reminder_handler
+        async def on_fall(self, tick: Tick[None]) -> None:
+            await self.fall()
 
         async def cross(self, other: Tally, folder: str) -> str:
             """Call another actor, which does the same, once both have begun."""

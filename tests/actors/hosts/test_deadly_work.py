@@ -56,3 +56,40 @@ async def test_a_call_that_ends_its_host_twice_is_not_made_again(site: Site) -> 
     codes = [node.process.poll() for node in site.cluster.nodes.values()]
     assert sorted(codes, key=str) == [9, 9, None]
     assert await tally(site, "k0").total() == 0
+
+
+@pytest.mark.parametrize("kind", ["message", pytest.param("reminder", marks=pytest.mark.soak)])
+async def test_due_work_that_ends_its_hosts_becomes_a_dead_letter(site: Site, kind: str) -> None:
+    await site.start("a", "b")
+    nodes = site.cluster.nodes
+    bystander = tally(site, "k1")
+
+    def dead() -> list[str]:
+        return [name for name in nodes if nodes[name].process.poll() == 9]
+
+    if kind == "message":
+        await site.app.actors.send(tally(site, "k0")).fall()
+    else:
+        await tally(site, "k0").remind()
+    for fallen in range(1, 4):
+        await site.cluster.until(lambda: bool(dead()), f"fall {fallen}")
+        await site.cluster.start(dead()[0])
+        await site.app.actors.send(bystander).add(f"t{fallen}")
+
+    async def buried() -> bool:
+        return bool((await site.app.actors.letters.list()).items)
+
+    await site.cluster.until(buried, "it is a dead letter")
+    [letter] = (await site.app.actors.letters.list()).items
+    assert (letter.kind, letter.actor, letter.error) == (
+        kind, f"{TYPE}/s:k0", "at least 2 hosts in a row were lost while it ran"
+    )  # fmt: skip
+
+    async def others_were_handled() -> bool:
+        return await bystander.total() == 3
+
+    await site.cluster.until(others_were_handled, "messages to others were handled")
+    assert (await bystander.counts()) == {"t1": 1, "t2": 1, "t3": 1}
+    assert not dead()
+    assert len(site.cluster.records("fall")) == 3
+    assert await tally(site, "k0").total() == 0

@@ -50,16 +50,17 @@ class Slots:
         await self._database.write(SQL.register_host, incarnation, name, 600.0, None, "{}", "test")
         return incarnation
 
-    async def take(self, slots: Sequence[int], host: UUID) -> None:
-        """Give slots to a host, whoever has them."""
+    async def take(self, slots: Sequence[int], host: UUID, *, was_lost: bool = False) -> None:
+        """Give slots to a host, whoever has them, after an owner that let go or was lost."""
         ids = sorted(self.leases[slot] for slot in slots)
 
         async def work(tx: Transaction) -> None:
             await tx.execute(SQL.lock_leases, ids)
             await tx.execute(
-                "update relevo.lease set owner = $2, epoch = epoch + 1, free_since = null"
+                "update relevo.lease set owner = $2, epoch = epoch + 1, free_since = null,"
+                " in_order_from = case when $3::boolean then epoch + 1 else in_order_from end"
                 " where id = any ($1)",
-                ids, host,
+                ids, host, was_lost,
             )  # fmt: skip
 
         await self._database.run(work)

@@ -166,6 +166,53 @@ async def test_a_failed_reminder_is_retried_and_buried(
     assert not await storage.dead_letters.discard_reminder("account/s:alice", "bill")
 
 
+async def test_work_is_dead_after_owners_were_lost_that_had_noted_its_begin(
+    storage: ActorStorage, slots: Slots
+) -> None:
+    await storage.commit(
+        slots.delta("alice", 0, reminders=(ReminderChange("bill", PAST, "on_bill"),))
+    )
+    await storage.sending.send([message("alice", b"m"), message("bob", b"other")])
+
+    async def begin() -> tuple[list[str], list[str]]:
+        found, fence = await due(storage), fence_of(slots, "account/s:alice")
+        messages = [(one, fence) for one in found.messages if one.body == b"m"]
+        begun, dead = await storage.inbox.begin([(found.reminders[0], fence), *messages])
+        return [type(one).__name__ for one in begun], [type(one).__name__ for one in dead]
+
+    both = ["DueReminder", "DueMessage"]
+    assert await begin() == (both, [])
+    assert await begin() == (both, [])  # a repeat: it counts nothing
+    await slots.take(range(SLOTS), await slots.host("after a move"))
+    assert await begin() == (both, [])
+    assert {one.crashes for one in (await due(storage)).messages if one.body == b"m"} == {0}
+    for name in ("second", "third"):
+        lost = fence_of(slots, "account/s:alice")
+        found = await due(storage)
+        await slots.take(range(SLOTS), await slots.host(name), was_lost=True)
+        assert await storage.inbox.begin([(found.reminders[0], lost)]) == ([], [])
+        if name == "second":
+            assert await begin() == (both, [])
+    assert await begin() == ([], both)
+    assert await bodies(storage) == {b"other"}
+    [letter] = (await storage.dead_letters.messages()).items
+    assert letter.error == "at least 2 hosts in a row were lost while it ran"
+    await storage.dead_letters.redrive_message(letter.number)
+    await storage.dead_letters.redrive_reminder("account/s:alice", "bill")
+    assert await begin() == (both, [])
+
+
+async def test_a_failed_attempt_ended_no_host(storage: ActorStorage, slots: Slots) -> None:
+    await storage.sending.send([message("alice")])
+    for attempt in range(3):
+        fence = fence_of(slots, "account/s:alice")
+        found = (await due(storage)).messages
+        assert [one.attempt for one in found] == [attempt]
+        assert await storage.inbox.begin([(found[0], fence)]) == (found, [])
+        assert await storage.inbox.retry_message(found[0], fence, "boom", 0.0)
+        await slots.take(range(SLOTS), await slots.host(f"host {attempt}"), was_lost=True)
+
+
 async def test_only_the_owner_notes_failures(  # I4
     storage: ActorStorage, slots: Slots, database: Database
 ) -> None:

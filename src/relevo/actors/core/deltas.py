@@ -120,6 +120,10 @@ class DueReminder(Struct, frozen=True, gc=False):
     schedule: bytes
     payload: bytes
     attempt: int
+    since: datetime
+    """When it became due, or due again after a failed attempt."""
+    crashes: int | None = None
+    begun_epoch: int | None = None
 
 
 class DueMessage(Struct, frozen=True, gc=False):
@@ -135,3 +139,14 @@ class DueMessage(Struct, frozen=True, gc=False):
     attempt: int
     attempts: int
     on_dead: OnDead
+    since: datetime
+    """When it was sent, or became due again after a failed attempt."""
+    crashes: int | None = None
+    """Owners in a row that were lost while it ran; None until one may have been."""
+    begun_epoch: int | None = None
+    """The epoch in which it began last, noted of what may have ended a host before."""
+
+
+def may_be_deadly(item: DueReminder | DueMessage, epoch: int) -> bool:
+    """Whether an owner before that of `epoch` noted that the item began, and may have been lost."""
+    return bool(item.crashes) or (item.begun_epoch is not None and item.begun_epoch != epoch)

@@ -18,6 +18,7 @@ from relevo.actors.core.deltas import DueMessage, DueReminder, ReminderChange
 from relevo.actors.core.identity import ActorRef, slot_of
 from relevo.actors.core.schedules import ReminderSchedule, occurrence
 from relevo.actors.reminders import Tick
+from relevo.actors.running.trials import DueKey, Trials, due_key
 from relevo.actors.running.turn import CURRENT, FunctionWork
 from relevo.errors import (
     ActivationLost,
@@ -35,8 +36,9 @@ from relevo.kernel.backoff import Backoff
 from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
+    from relevo.actors.definitions import ActorDefinition
     from relevo.actors.running.runtime import ActorRuntime
     from relevo.actors.running.slots import Slot
     from relevo.kernel.leases.model import Fence
@@ -74,10 +76,11 @@ class DueWork:
     def __init__(self, runtime: ActorRuntime, signal: Signal) -> None:
         self._runtime = runtime
         self._signal = signal
-        self._handed: set[tuple[str, str | int]] = set()
-        self._ended_meanwhile: set[tuple[str, str | int]] = set()
+        self._handed: set[DueKey] = set()
+        self._ended_meanwhile: set[DueKey] = set()
         """What has ended since the last look began: that may have read it as it was before."""
         self._few = asyncio.Event()
+        self._trials = Trials(runtime, self._admit, self._let_go)
 
     async def run(self) -> None:
         """Look for due work until the host stops."""
@@ -94,19 +97,22 @@ class DueWork:
         ]
         if not slots:
             return False
+        await self._trials.note_taken(slots)
         self._ended_meanwhile.clear()
         found = await self._runtime.storage.inbox.due(
             [slot.group for slot in slots], [slot.number for slot in slots], PAGE
         )
         is_old = bool(self._ended_meanwhile)
         due: list[DueReminder | DueMessage] = [*found.reminders, *found.messages]
-        handed = 0
-        for item in due:
-            key = _key(item)
-            if key not in self._handed and key not in self._ended_meanwhile:
-                handed += 1
-                self._handed.add(key)
-                self._hand_out(item, key)
+        fresh = [
+            (item, key) for item in due
+            if (key := due_key(item)) not in self._handed and key not in self._ended_meanwhile
+        ]  # fmt: skip
+        for item, key in fresh:
+            self._handed.add(key)
+            self._hand_out(item, key)
+        self._trials.begin()
+        handed = len(fresh)
         return is_old or (handed > 0 and len(due) >= PAGE)
 
     async def _until_few(self) -> None:
@@ -117,38 +123,50 @@ class DueWork:
                     self._few.clear()
                     await self._few.wait()
 
-    def _let_go(self, key: tuple[str, str | int]) -> None:
+    def _let_go(self, key: DueKey) -> None:
         """Hand it out again, if the store still has it."""
         self._handed.discard(key)
         self._ended_meanwhile.add(key)
+        self._trials.ended(key)
         if len(self._handed) <= FEW:
             self._few.set()
 
-    def _hand_out(self, item: DueReminder | DueMessage, key: tuple[str, str | int]) -> None:
+    def _hand_out(self, item: DueReminder | DueMessage, key: DueKey) -> None:
+        """Hand an item to its actor, or keep it until it is noted that it begins."""
         canonical = item.actor if isinstance(item, DueReminder) else item.receiver
-        slot: Slot | None = None
         try:
-            ref = ActorRef.read(canonical)
-            definition = self._runtime.types.by_name.get(ref.type)
-            if definition is None:
-                raise NotFound(f"no actor type {ref.type!r} is defined on the host of its slot")
+            definition = self._definition_of(canonical)
             group = definition.options.placement_group
-            slot = self._runtime.slots.get(
-                (group, slot_of(canonical, self._runtime.slots_of(group)))
-            )
-            if slot is None or not slot.is_open:
-                self._let_go(key)
-                return
-            begin = (
-                partial(fire_reminder, item) if isinstance(item, DueReminder)
-                else partial(self._receive, item)
-            )  # fmt: skip
-            name = (
-                f"reminder {item.name}"
-                if isinstance(item, DueReminder)
-                else f"message {item.method}"
-            )
-            activation = slot.activation(definition, ref)
+            number = slot_of(canonical, self._runtime.slots_of(group))
+        except RelevoError as error:
+            self._later(None, item, key, error)  # it waits for a host that defines the type
+            return
+        slot = self._runtime.slots.get((group, number))
+        if slot is None:
+            self._let_go(key)
+        elif not self._trials.takes(slot, item, key):
+            self._admit(slot, item, key)
+
+    def _definition_of(self, canonical: str) -> ActorDefinition:
+        name = ActorRef.read(canonical).type
+        definition = self._runtime.types.by_name.get(name)
+        if definition is None:
+            raise NotFound(f"no actor type {name!r} is defined on the host of its slot")
+        return definition
+
+    def _admit(self, slot: Slot, item: DueReminder | DueMessage, key: DueKey) -> None:
+        """Let an item wait for its turn."""
+        if not slot.is_open:
+            self._let_go(key)
+            return
+        if isinstance(item, DueReminder):
+            canonical, name = item.actor, f"reminder {item.name}"
+            begin: Callable[[Any], Awaitable[None]] = partial(fire_reminder, item)
+        else:
+            canonical, name = item.receiver, f"message {item.method}"
+            begin = partial(self._receive, item)
+        try:
+            activation = slot.activation(self._definition_of(canonical), ActorRef.read(canonical))
             activation.touch()
             activation.admit(
                 DueItem(
@@ -160,9 +178,8 @@ class DueWork:
             )
         except RelevoError as error:
             # That the actor cannot be activated now is not the fault of this item.
-            waits = slot is None or isinstance(error, (StatePoisoned, Unavailable))
-            fence = None if waits or slot is None else slot.lease.fence
-            self._later(fence, item, key, error)
+            waits = isinstance(error, (StatePoisoned, Unavailable))
+            self._later(None if waits else slot.lease.fence, item, key, error)
 
     async def _receive(self, message: DueMessage, instance: Any) -> None:
         turn = CURRENT.get()
@@ -182,7 +199,7 @@ class DueWork:
             await call()
 
     def _ended(
-        self, slot: Slot, item: DueReminder | DueMessage, key: tuple[str, str | int], _: Any,
+        self, slot: Slot, item: DueReminder | DueMessage, key: DueKey, _: Any,
         error: BaseException | None,
     ) -> None:  # fmt: skip
         if error is None or isinstance(error, _TRANSIENT) or slot.lease.over:
@@ -196,7 +213,7 @@ class DueWork:
         self,
         fence: Fence | None,
         item: DueReminder | DueMessage,
-        key: tuple[str, str | int],
+        key: DueKey,
         error: BaseException,
     ) -> None:
         """Store that an attempt failed: it is tried again later, or was the last."""
@@ -206,7 +223,7 @@ class DueWork:
         self,
         fence: Fence | None,
         item: DueReminder | DueMessage,
-        key: tuple[str, str | int],
+        key: DueKey,
         error: BaseException,
     ) -> None:
         inbox, random = self._runtime.storage.inbox, self._runtime.random
@@ -261,9 +278,3 @@ async def fire_reminder(due: DueReminder, instance: Any) -> None:
     if handler is None or due.method not in turn.activation.definition.reminder_handlers:
         raise UnknownMethod(f"{turn.activation.ref.type!r} has no reminder handler {due.method!r}")
     await turn.activation.home.invoke(handler, tick)
-
-
-def _key(item: DueReminder | DueMessage) -> tuple[str, str | int]:
-    if isinstance(item, DueMessage):
-        return "message", item.number
-    return item.actor, item.name

@@ -122,6 +122,9 @@ class Slot(HostHome):
         self.group = group
         self.number = int(lease.name)
         self.activations: dict[str, Activation] = {}
+        self.began = self._loop.time()
+        self.taken_at: datetime | None = None
+        """The time of the store when it began, once that is known."""
         self._leaving: DeactivationReason = "drain"
 
     # -- what activations stand on ----------------------------------------------------------------

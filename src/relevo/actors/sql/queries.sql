@@ -59,6 +59,15 @@ select relevo.fail_actor_message($1::integer, $2::bigint, $3::bigint, $4::intege
 select relevo.fail_actor_reminder(
   $1::integer, $2::bigint, $3::text, $4::text, $5::timestamptz, $6::integer, $7::text, $8::float8);
 
+-- name: begin_messages
+-- Notes that messages begin which may have ended a host, or that they are dead.
+select number, is_dead from relevo.begin_actor_messages($1::integer[], $2::bigint[], $3::bigint[], $4::integer, $5::text);
+
+-- name: begin_reminders
+-- Notes that occurrences of reminders begin which may have ended a host, or that they are dead.
+select actor, name, is_dead from relevo.begin_actor_reminders(
+  $1::integer[], $2::bigint[], $3::text[], $4::text[], $5::timestamptz[], $6::integer, $7::text);
+
 -- name: send_messages
 -- Stores messages from outside of actors.
 select relevo.send_actor_messages(
@@ -72,7 +81,7 @@ order by number limit $3::integer + 1;
 
 -- name: redrive_message
 -- A dead message is tried again.
-update relevo.actor_message set dead_at = null, due = null, attempt = 0, error = null
+update relevo.actor_message set dead_at = null, due = null, attempt = 0, error = null, crashes = null, begun_epoch = null
 where number = $1 and dead_at is not null returning placement_group;
 
 -- name: discard_message
@@ -87,7 +96,8 @@ order by actor, name limit $4::integer + 1;
 
 -- name: redrive_reminder
 -- The occurrence of a dead reminder is tried again.
-update relevo.actor_reminder set dead_at = null, retry_at = relevo.now(), attempt = 0, error = null
+update relevo.actor_reminder set
+  dead_at = null, retry_at = relevo.now(), attempt = 0, error = null, crashes = null, begun_epoch = null
 where actor = $1 and name = $2 and dead_at is not null returning placement_group;
 
 -- name: discard_reminder

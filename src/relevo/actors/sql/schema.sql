@@ -53,7 +53,8 @@ create table relevo.actor_entry (
   primary key (actor, map, key)
 ) with (fillfactor = 80);
 
--- A reminder, with the slot of its actor. A dead one was tried as often as it allows.
+-- A reminder, with the slot of its actor. A dead one was tried as often as it allows. `crashes` are owners in a row that were
+-- lost while the occurrence ran, `begun_epoch` the one that began it last; both are null until an owner was lost with it.
 create table relevo.actor_reminder (
   actor           text collate "C" not null,
   name            text collate "C" not null,
@@ -67,6 +68,8 @@ create table relevo.actor_reminder (
   schedule        bytea not null,
   payload         bytea not null,
   error           text,
+  crashes         integer,
+  begun_epoch     bigint,
   primary key (actor, name)
 ) with (fillfactor = 80);
 create index actor_reminder_due on relevo.actor_reminder (placement_group, slot, (coalesce(retry_at, due))) where dead_at is null;
@@ -85,7 +88,8 @@ create table relevo.actor_call (
 create index actor_call_recorded on relevo.actor_call (recorded_at);
 
 -- A durable message, with the slot of its receiver: the outbox of the sender is the inbox of the receiver. Those of a pair of
--- sender and receiver are handled in the order of their numbers. `due` is null until an attempt has failed.
+-- sender and receiver are handled in the order of their numbers. `due` is null until an attempt has failed. `crashes` and
+-- `begun_epoch` are as those of a reminder.
 create table relevo.actor_message (
   number          bigint generated always as identity primary key,
   sent_at         timestamptz not null default relevo.now(),
@@ -102,7 +106,9 @@ create table relevo.actor_message (
   digest          text not null,
   headers         text not null,              -- as JSON
   body            bytea not null,
-  error           text
+  error           text,
+  crashes         integer,
+  begun_epoch     bigint
 ) with (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000,
         autovacuum_analyze_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 0);
 create index actor_message_pair on relevo.actor_message (placement_group, slot, receiver, sender, number)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from relevo import limits
 from relevo.actors.core.deltas import DueMessage, DueReminder
 from relevo.errors import LeaseLost
 from relevo.kernel.postgres import catalog
@@ -99,6 +100,41 @@ class Inbox:
         """Note the last failed attempt: the reminder is dead; else as `retry_reminder`."""
         return await self._fail_reminder(reminder, fence, error, None)
 
+    async def begin(
+        self, items: Sequence[tuple[DueReminder | DueMessage, Fence]]
+    ) -> tuple[list[DueReminder | DueMessage], list[DueReminder | DueMessage]]:
+        """Note that work begins which may have ended a host; returns what may run, and the dead.
+
+        What is in neither list is gone, or has another owner. Each owner that was lost after it
+        noted this counts, and too many in a row make the work dead.
+        """
+        error = f"at least {limits.ACTOR_DUE_CRASHES} hosts in a row were lost while it ran"
+        messages = [(fence, item) for item, fence in items if isinstance(item, DueMessage)]
+        reminders = [(fence, item) for item, fence in items if isinstance(item, DueReminder)]
+        is_dead: dict[Any, bool] = {}
+        if messages:
+            rows = await self._begin(
+                SQL.begin_messages, messages, [[one.number for _, one in messages]], error
+            )
+            is_dead |= {row["number"]: row["is_dead"] for row in rows}
+        if reminders:
+            columns: list[list[Any]] = [
+                [one.actor for _, one in reminders], [one.name for _, one in reminders],
+                [one.due for _, one in reminders],
+            ]  # fmt: skip
+            rows = await self._begin(SQL.begin_reminders, reminders, columns, error)
+            is_dead |= {(row["actor"], row["name"]): row["is_dead"] for row in rows}
+        noted = [(item, is_dead.get(_row_key(item))) for item, _ in items]
+        return [one for one, dead in noted if dead is False], [one for one, dead in noted if dead]
+
+    async def _begin(
+        self, sql: str, items: Sequence[tuple[Fence, Any]], columns: Sequence[list[Any]], error: str
+    ) -> Sequence[Any]:
+        return await self._database.write(
+            sql, [fence.lease_id for fence, _ in items], [fence.epoch for fence, _ in items],
+            *columns, limits.ACTOR_DUE_CRASHES, error, idempotent=True,
+        )  # fmt: skip
+
     async def _fail_message(
         self, message: DueMessage, fence: Fence, error: str, delay: float | None
     ) -> bool:
@@ -121,6 +157,10 @@ class Inbox:
         if rows[0][0] == "stale":
             raise LeaseLost(f"slot {fence.name} of {fence.unit} has another owner")
         return bool(rows[0][0] == "noted")
+
+
+def _row_key(item: DueReminder | DueMessage) -> int | tuple[str, str]:
+    return item.number if isinstance(item, DueMessage) else (item.actor, item.name)
 
 
 def _message(row: Any) -> DueMessage:

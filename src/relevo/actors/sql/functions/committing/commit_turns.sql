@@ -108,7 +108,7 @@ begin
     where may[g.n] and g.due is not null
     on conflict (actor, name) do update set
       due = excluded.due, method = excluded.method, schedule = excluded.schedule, payload = excluded.payload,
-      attempt = excluded.attempt, retry_at = null, dead_at = null, error = null;
+      attempt = excluded.attempt, retry_at = null, dead_at = null, error = null, crashes = null, begun_epoch = null;
     delete from relevo.actor_reminder r
     using unnest(p_reminder_of, p_reminder_actors, p_reminders, p_dues) as g (n, actor, name, due)
     where may[g.n] and g.due is null and r.actor = g.actor and r.name = g.name;

@@ -8,7 +8,7 @@ begin
     return 'stale';
   end if;
   update relevo.actor_message set
-    attempt = p_attempt + 1, error = p_error,
+    attempt = p_attempt + 1, error = p_error, crashes = null, begun_epoch = null,
     due = case when p_delay is not null then relevo.now() + make_interval(secs => p_delay) end,
     dead_at = case when p_delay is null then relevo.now() end
   where number = p_number and attempt = p_attempt and dead_at is null;

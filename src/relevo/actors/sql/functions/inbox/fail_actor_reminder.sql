@@ -7,7 +7,7 @@ begin
     return 'stale';
   end if;
   update relevo.actor_reminder set
-    attempt = p_attempt + 1, error = p_error,
+    attempt = p_attempt + 1, error = p_error, crashes = null, begun_epoch = null,
     retry_at = case when p_delay is not null then relevo.now() + make_interval(secs => p_delay) end,
     dead_at = case when p_delay is null then relevo.now() end
   where actor = p_actor and name = p_name and due = p_due and attempt = p_attempt and dead_at is null;
