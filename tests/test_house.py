@@ -20,7 +20,6 @@ FOLDER_FILES_MAX: Final = 20
 
 LONG_FILES: Final[dict[str, int]] = {}
 LONG_FUNCTIONS: Final[dict[str, int]] = {
-    "actors/calls/calling.py:_deliver": 53,
     "app.py:__init__": 53,
     "kernel/telemetry/metrics.py:__init__": 51,
     "pipeline/app_methods.py:step": 54,
