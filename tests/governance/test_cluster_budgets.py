@@ -75,6 +75,41 @@ async def test_jobs_messages_and_leases_share_a_pool(relevo_url: str) -> None:
     assert gauge.ended == {"charge": 30, "refund": 30, "order": 30, "lease": 5}
 
 
+async def test_a_message_that_waits_for_a_permit_says_so(relevo_url: str) -> None:
+    app, gauge = App(relevo_url), Gauge()
+    pool = app.governance.pool("erp", size=1)
+    rates = app.governance.limit("mails", rates=[Rate(1, 3_600)])
+    ovens, mails = app.queue("ovens"), app.queue("mails")
+    options: dict[str, Any] = {"concurrency": 2}
+
+    @app.consumers("bakers", sources=[ovens], pool="erp", **options)
+    async def bake(_: Any) -> None:
+        await gauge.run("bread")
+
+    @app.consumers("writers", sources=[mails], limit="mails", **options)
+    async def write(_: Any) -> None:
+        await gauge.run("mail")
+
+    async def reason_of(source: Any, expected: str) -> str:
+        number = (await source.send(b"x")).sequence_number
+        async with asyncio.timeout(30):
+            while (found := await source.explain(number)).reason != expected:
+                await asyncio.sleep(0.01)
+        assert found.consumers in ("bakers", "writers")
+        return str(found.text)
+
+    async with app, app.host():
+        assert await rates.acquire()
+        async with pool.lease("by hand", timeout=60):
+            said = await reason_of(ovens, "no_permit")
+            assert said.endswith("pool 'erp' has 1 of 1 permits in use")
+        async with asyncio.timeout(60):
+            await gauge.until("bread", 1)
+        said = await reason_of(mails, "no_permit")
+        assert said.endswith("limit 'mails' are used up (1 waiting)")
+    assert gauge.ended == {"bread": 1}
+
+
 async def test_a_permit_serves_one_run_after_the_other_and_goes_back(relevo_url: str) -> None:
     app, count = App(relevo_url), 200
     pool = app.governance.pool("wide", size=50)

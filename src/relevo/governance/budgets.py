@@ -9,7 +9,7 @@ quarter of a second; what is not used by then is not used at all.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from relevo.errors import HostSuperseded, RelevoError
 from relevo.governance.calls.pool_calls import ANSWER_SECONDS, PermitAsk
@@ -20,6 +20,8 @@ from relevo.kernel.telemetry.logs import get_logger
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from relevo.governance.calls.limit_calls import LimitView
+    from relevo.governance.calls.pool_calls import PoolView
     from relevo.governance.pools import ResourcePool
     from relevo.governance.rate_limits import RateLimit
     from relevo.governance.service import Governance
@@ -31,6 +33,8 @@ TURN_SECONDS: Final = 0.25
 """For how long a permit serves one lane, run after run, while others may wait for it."""
 AGAIN_SECONDS: Final = 0.5
 LOOK_SECONDS: Final = 0.02
+VIEW_SECONDS: Final = 2.0
+"""How long a pool or limit may take to say what is left of it."""
 ASKED_MAX: Final = 256
 """Permits that a lane asks for at once."""
 
@@ -51,6 +55,26 @@ class ClusterBudgets:
             None if limit is None else self._governance.limit(limit),
             self._opened,
         )
+
+    async def shortage(self, pool: str | None, limit: str | None) -> str | None:
+        """As `BudgetSource.shortage`; a pool or limit that does not answer grants nothing."""
+        if pool is not None:
+            calls: Any = self._governance.pool(pool).proxy
+            try:
+                seen: PoolView = await calls.with_(timeout=VIEW_SECONDS).view()
+            except RelevoError as error:
+                return f"pool {pool!r} does not answer: {error_text.shown(error)}"
+            if seen.in_use >= seen.size:
+                return f"pool {pool!r} has {seen.in_use} of {seen.size} permits in use"
+        if limit is not None:
+            calls = self._governance.limit(limit).proxy
+            try:
+                rates: LimitView = await calls.with_(timeout=VIEW_SECONDS).view()
+            except RelevoError as error:
+                return f"limit {limit!r} does not answer: {error_text.shown(error)}"
+            if rates.waiting:
+                return f"the rates of limit {limit!r} are used up ({rates.waiting} waiting)"
+        return None
 
 
 class _Token:

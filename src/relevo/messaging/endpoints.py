@@ -107,7 +107,8 @@ class Entity:
         return await self._service.tools.entities.get(str(self.path))
 
     def _managing(self) -> Managing:
-        return Managing(self._service.database, self._service.wakeups)
+        service = self._service
+        return Managing(service.database, service.wakeups, service.registry.budgets)
 
 
 class Destination(Entity):

@@ -283,7 +283,7 @@ async def test_dead_letters_of_transfers_are_seen_redriven_and_purged(
     ]  # fmt: skip
     number = letters[0]["sequence_number"]
     explained = await wire.post(f"{transfers}/messages/{number}:explain")
-    assert explained["reason"] == "no_consumers"
+    assert explained["reason"] == "dead_lettered"
     await wire.ask("PATCH", "queues/last", {"status": "active"})
     assert await wire.post(f"{source}/dead-letters:redrive") == {"count": 0}
     assert await wire.post(f"{transfers}:redrive", {"filter": "tier = 'a'"}) == {"count": 1}

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from relevo.messaging.core.claiming import claim
 from relevo.messaging.core.classes import CLASSES
 from relevo.messaging.core.explaining import (
+    FAR,
     TEXTS,
     ConsumersState,
     WaitingMessage,
@@ -66,6 +67,7 @@ def test_the_explanation_agrees_with_the_next_claim(
         ({"visible_at": LATER}, "active", [{}], "invisible"),
         ({"visible_at": NOW}, "active", [{}], "in_order"),
         ({"behind_session": True}, "disabled", [{}], "behind_session"),
+        ({"dead_lettered": True}, "active", [], "dead_lettered"),
         ({}, "receive_disabled", [{}], "disabled"),
         ({}, "send_disabled", [{}], "in_order"),
         ({}, "active", [], "no_consumers"),
@@ -81,6 +83,10 @@ def test_the_explanation_agrees_with_the_next_claim(
         ),
         ({}, "active", [{"slots": Slots(free=1, max_per_class={"normal": 0})}], "class_full"),
         ({}, "active", [{"slots": Slots(free=1, max_per_fairness_key=0)}], "key_full"),
+        ({}, "active", [{"shortage": "pool 'erp' is empty"}], "no_permit"),
+        ({}, "active", [{"slots": Slots(free=0), "shortage": "none"}], "no_slot"),
+        ({}, "active", [{"shortage": "none"}, {"slots": Slots(free=0)}], "no_permit"),
+        ({}, "active", [{"shortage": "none"}, {"slots": Slots(free=1)}], "in_order"),
         ({}, "active", [{"state": "paused"}, {"slots": Slots(free=1)}], "in_order"),
     ],
 )
@@ -104,8 +110,29 @@ def test_every_reason_is_found(
             2,
             "it is number 2 of those that its consumers may take now",
         )
+    if reason == "no_permit":
+        assert found.text.startswith("its consumers get no permit: ")
     if reason == "out_of_hours":
         assert found.until == NOW.replace(hour=22)
+
+
+def test_the_next_of_a_held_session_goes_before_all_others() -> None:
+    source = queue([Sent(4), Sent(9)], Strict())
+    held = WaitingMessage(sequence=7, of="normal", behind_session=True)
+    consumers = [ConsumersState(name="c", slots=Slots(free=1))]
+    found = explain(held, source, consumers, now=NOW, held_next=[5, 7])
+    assert (found.reason, found.place) == ("in_order", 2)
+    urgent = WaitingMessage(sequence=2, of="high")
+    assert explain(urgent, source, consumers, now=NOW, held_next=[5, 7]).place == 3
+    other = WaitingMessage(sequence=8, of="normal", behind_session=True)
+    assert explain(other, source, consumers, now=NOW, held_next=[5]).reason == "behind_session"
+
+
+def test_a_message_behind_those_looked_at_has_no_place() -> None:
+    source = queue([Sent(4)], Strict())
+    far = WaitingMessage(sequence=99, of="normal")
+    found = explain(far, source, [ConsumersState(name="c")], now=NOW)
+    assert (found.reason, found.place, found.text) == ("in_order", None, FAR)
 
 
 def test_every_reason_has_a_text() -> None:

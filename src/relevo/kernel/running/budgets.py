@@ -55,6 +55,9 @@ class BudgetSource(Protocol):
     def open(self, pool: str | None, limit: str | None) -> Budget:
         """Return a budget for one lane; raises `NotFound` for names that do not exist."""
 
+    async def shortage(self, pool: str | None, limit: str | None) -> str | None:
+        """Return why nobody gets a permit now, for people; None if there is one."""
+
 
 class LocalBudget:
     """So many runs at once on this host, whatever lanes they are in.
@@ -147,6 +150,13 @@ class LocalBudgets:
             raise NotFound(f"there is no pool {pool!r} on this host; there are {known}")
         return self._budgets[pool].open()
 
+    async def shortage(self, pool: str | None, limit: str | None) -> str | None:
+        """As `BudgetSource.shortage`; known for this host alone."""
+        budget = self._budgets.get(pool or "")
+        if limit is not None or budget is None or budget.in_use < budget.size:
+            return None
+        return f"pool {pool!r} has {budget.in_use} of {budget.size} permits in use on this host"
+
 
 class Budgets:
     """Where a part gets the budgets that its lanes name; the app sets the source."""
@@ -164,6 +174,12 @@ class Budgets:
                 " them with app.use_budgets(LocalBudgets({...}))"
             )
         return LaneBudget(self.source.open(pool, limit), slots)
+
+    async def shortage(self, pool: str | None, limit: str | None) -> str | None:
+        """Return why a lane that names these gets no permit now; None if it may get one."""
+        if self.source is None or (pool is None and limit is None):
+            return None
+        return await self.source.shortage(pool, limit)
 
 
 class LaneBudget:

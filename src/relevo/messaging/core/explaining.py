@@ -25,6 +25,7 @@ Reason = Literal[
     "invisible",
     "expired",
     "behind_session",
+    "dead_lettered",
     "disabled",
     "no_consumers",
     "paused",
@@ -34,6 +35,7 @@ Reason = Literal[
     "class_full",
     "reserved",
     "key_full",
+    "no_permit",
     "in_order",
 ]
 
@@ -44,6 +46,7 @@ TEXTS: Final[dict[Reason, str]] = {
     "invisible": "it was abandoned and is not visible before {until}",
     "expired": "it expired at {until} and is being removed",
     "behind_session": "an earlier message of its session is not settled, or the session is held",
+    "dead_lettered": "it is a dead letter, which consumers do not serve; redrive or receive it",
     "disabled": "the status of the entity does not allow to receive; set it to 'active'",
     "no_consumers": "no running host has consumers for the entity; start one",
     "paused": "its consumers are paused; resume them",
@@ -53,11 +56,15 @@ TEXTS: Final[dict[Reason, str]] = {
     "class_full": "its class has as many slots as it may have (max_per_class)",
     "reserved": "the slots that are free are reserved for higher classes",
     "key_full": "its fairness key has as many slots as it may have (max_per_fairness_key)",
+    "no_permit": "its consumers get no permit: {shortage}",
     "in_order": "it is number {place} of those that its consumers may take now",
 }
 """What each reason means, in the order in which they are looked for."""
+FAR: Final = "its consumers may take it now, after all those that were looked at"
+"""What "in_order" means for a message whose place is not known."""
 _NEAREST: Final[Sequence[Reason]] = (
-    "key_full", "reserved", "class_full", "no_slot", "out_of_hours", "draining", "paused",
+    "no_permit", "key_full", "reserved", "class_full", "no_slot", "out_of_hours", "draining",
+    "paused",
 )  # fmt: skip
 """Of several consumers that cannot take a message, the one that is nearest to it is named."""
 
@@ -74,6 +81,7 @@ class WaitingMessage(Struct, frozen=True, kw_only=True):
     expires_at: datetime | None = None
     behind_session: bool = False
     fairness_key: str = ""
+    dead_lettered: bool = False
 
 
 class ConsumersState(Struct, frozen=True, kw_only=True):
@@ -83,10 +91,15 @@ class ConsumersState(Struct, frozen=True, kw_only=True):
     state: Literal["running", "paused", "draining"] = "running"
     hours: Hours | None = None
     slots: Slots | None = None
+    shortage: str | None = None
+    """Why their pool or limit grants them nothing now."""
 
 
 class MessageExplanation(Struct, frozen=True):
-    """Why a message waits; `place` counts from 1 among those that its consumers may take now."""
+    """Why a message waits; `place` counts from 1 among those that its consumers may take now.
+
+    It is null for a message behind the first 1,000 of its class.
+    """
 
     reason: Reason
     text: str
@@ -103,14 +116,23 @@ def explain(
     *,
     now: datetime,
     status: EntityStatus = "active",
+    held_next: Sequence[int] = (),
 ) -> MessageExplanation:
-    """Return why a message of `source` has not been claimed."""
+    """Return why a message of `source` has not been claimed.
+
+    `held_next` are the next messages of sessions that hosts hold and handle nothing of now: these
+    hosts take them before all others.
+    """
     reason, until = _own_reason(message, now)
+    if reason == "behind_session" and message.sequence in held_next:
+        reason = None
+    if reason is None and message.dead_lettered:
+        reason = "dead_lettered"
     if reason is None and status not in states.RECEIVING:
         reason = "disabled"
     if reason is not None:
         return _explanation(reason, until)
-    found = [_of_consumers(message, source, one, now) for one in consumers]
+    found = [_of_consumers(message, source, one, now, held_next) for one in consumers]
     if not found:
         return _explanation("no_consumers")
     able = next((one for one in found if one.reason == "in_order"), None)
@@ -132,7 +154,11 @@ def _own_reason(message: WaitingMessage, now: datetime) -> tuple[Reason | None, 
 
 
 def _of_consumers(
-    message: WaitingMessage, source: SourceState, consumers: ConsumersState, now: datetime
+    message: WaitingMessage,
+    source: SourceState,
+    consumers: ConsumersState,
+    now: datetime,
+    held_next: Sequence[int],
 ) -> MessageExplanation:
     name = consumers.name
     if consumers.state != "running":
@@ -145,7 +171,10 @@ def _of_consumers(
     obstacle = slots.obstacle(of, message.fairness_key) if slots else None
     if obstacle is not None:
         return _explanation(obstacle, consumers=name)
-    place = _order(source, slots).index(message.sequence) + 1
+    if consumers.shortage is not None:
+        return _explanation("no_permit", consumers=name, shortage=consumers.shortage)
+    order = [*held_next, *_order(source, slots)]
+    place = order.index(message.sequence) + 1 if message.sequence in order else None
     return _explanation("in_order", place=place, consumers=name)
 
 
@@ -170,7 +199,9 @@ def _explanation(
     *,
     place: int | None = None,
     consumers: str | None = None,
+    shortage: str | None = None,
 ) -> MessageExplanation:
     said = until.isoformat() if until is not None else "a time that is not known"
-    text = TEXTS[reason].format(until=said, place=place)
+    text = FAR if reason == "in_order" and place is None else TEXTS[reason]
+    text = text.format(until=said, place=place, shortage=shortage)
     return MessageExplanation(reason, text, until, place, consumers)

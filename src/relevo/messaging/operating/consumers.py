@@ -53,6 +53,8 @@ class StoredDefinition(Struct, frozen=True, kw_only=True):
     hours: str | None = None
     preempt: Preemption | None = None
     scaling: Scaling = Scaling()
+    pool: str | None = None
+    limit: str | None = None
 
 
 class ConsumersView(Struct, frozen=True, kw_only=True):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from relevo.kernel.postgres import Database, Wakeups
+    from relevo.kernel.running.budgets import Budgets
     from relevo.messaging.core.explaining import MessageExplanation
     from relevo.messaging.entities import EntityRecord
 
@@ -31,8 +32,9 @@ ROWS: Final = 1_000
 class Managing:
     """Commands on the messages of an entity; each part of a long one is a transaction."""
 
-    def __init__(self, database: Database, wakeups: Wakeups) -> None:
+    def __init__(self, database: Database, wakeups: Wakeups, budgets: Budgets) -> None:
         self._database = database
+        self._budgets = budgets
         self._wakeups = wakeups
 
     async def cancel_scheduled(self, entity: int, numbers: Sequence[int]) -> list[int]:
@@ -155,7 +157,7 @@ class Managing:
         rows = await self._database.fetch(SQL.peek_numbers, record.id, sub_queue, [number])
         if not rows:
             raise missing(number, record.path)
-        return await situation.explained(self._database, record, sub_queue, rows[0])
+        return await situation.explained(self._database, self._budgets, record, sub_queue, rows[0])
 
     async def _value(self, sql: str, *args: Any) -> Any:
         rows = await self._database.write(sql, *args)

@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from relevo.kernel.postgres import Database
+    from relevo.kernel.running.budgets import Budgets
     from relevo.messaging.entities import EntityRecord
 
 SQL = catalog.load("relevo.messaging")
 _IN_SUB_QUEUES: Final = Fifo()
 HEADS: Final = 1_000
-"""Messages of each class that are looked at; the place of one behind them is not told."""
+"""Messages of each class that are looked at; the place of one behind them is not known."""
 
 
 async def source_state(
@@ -56,24 +57,30 @@ async def service_order(
 
 
 async def explained(
-    database: Database, record: EntityRecord, sub_queue: int, row: Any
+    database: Database, budgets: Budgets, record: EntityRecord, sub_queue: int, row: Any
 ) -> MessageExplanation:
     """Return why a message, a row of `peek_numbers`, waits."""
+    held_next = []
+    if record.properties.requires_session and sub_queue == 0:
+        held_next = [each["sequence"] for each in await database.fetch(SQL.held_next, record.id)]
     state = await source_state(database, record, sub_queue, HEADS)
     consumers = await listed(database, entity=record.id) if sub_queue == 0 else []
     message = WaitingMessage(
         sequence=row["sequence"], of=row["class_name"], state=STORED[row["state"]],
         visible_at=row["visible_at"], locked_until=row["locked_until"],
         expires_at=row["expires_at"], behind_session=row["state"] == BEHIND,
-        fairness_key=row["fairness_key"] or "",
+        fairness_key=row["fairness_key"] or "", dead_lettered=sub_queue > 0,
     )  # fmt: skip
     return explaining.explain(
-        message, state, [_state(one, state.classes) for one in consumers if one.hosts],
-        now=await clock.now(database), status=record.properties.status,
+        message, state,
+        [await _state(one, state.classes, budgets) for one in consumers if one.hosts],
+        now=await clock.now(database), status=record.properties.status, held_next=held_next,
     )  # fmt: skip
 
 
-def _state(consumers: ConsumersView, classes: Sequence[PriorityClass]) -> ConsumersState:
+async def _state(
+    consumers: ConsumersView, classes: Sequence[PriorityClass], budgets: Budgets
+) -> ConsumersState:
     """Consumers as they are on the host with most room."""
     definition = consumers.definition
     room = max(consumers.hosts, key=lambda host: host.slots - len(host.held))
@@ -93,6 +100,7 @@ def _state(consumers: ConsumersView, classes: Sequence[PriorityClass]) -> Consum
             max_per_class=definition.max_per_class,
             max_per_fairness_key=definition.max_per_fairness_key,
         ),
+        shortage=await budgets.shortage(definition.pool, definition.limit),
     )  # fmt: skip
 
 

@@ -330,6 +330,16 @@ from relevo.message_class k cross join lateral (
   order by m.rank, m.sequence limit $3) m
 where k.entity_id = $1;
 
+-- name: held_next
+-- The next messages of the sessions of an entity that hosts hold and of which they handle none now, in the order in which they are taken.
+select n.sequence from relevo.host h join relevo.message_session s on s.host = h.incarnation and s.entity_id = $1 and s.held
+cross join lateral (
+  select m.sequence, m.state from relevo.message m
+  where m.session = s.id and m.state in (0, 5, 6) and (m.state = 5 or m.expires_at is null or m.expires_at > relevo.now())
+  order by m.sequence limit 1) n
+where h.ended_at is null and n.state <> 5 and not exists (select from relevo.message o where o.session = s.id and o.state in (1, 3))
+order by s.id;
+
 -- name: tally
 -- What earlier claims of an entity have left for the next one.
 select t.express_run, t.numbers, t.vtimes, t.tags from relevo.message_tally t where t.entity_id = $1;
