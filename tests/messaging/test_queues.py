@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -20,7 +22,8 @@ from relevo.errors import (
     TooLarge,
 )
 from relevo.kernel.backoff import Backoff
-from relevo.messaging import Aging, Deadline, Fifo, Message, Strict, Weighted
+from relevo.messaging import Aging, Deadline, Fifo, Message, MessageRates, Strict, Weighted
+from relevo.messaging.operating import describing
 
 if TYPE_CHECKING:
     from relevo import App
@@ -511,12 +514,47 @@ async def test_figures_say_what_is_there_and_what_was(app: App, post: Post) -> N
     await first.complete()
     before = await queue.describe()
     await post.tend()
-    assert (await queue.describe()).classes == before.classes or True
     found = before.classes
     assert (found["high"].sent, found["high"].delivered, found["high"].completed) == (2, 2, 1)
     assert (found["normal"].active, found["normal"].locked) == (3, 1)
     assert (before.messages.active, before.messages.locked) == (3, 2)
     assert before.messages.in_target == 2
+
+
+async def test_rates_fade_with_the_time_since_the_messages(  # 19
+    app: App, post: Post, clock: Clock
+) -> None:
+    queue = app.queue("q")
+    await queue.send_many([Message(body=n, priority=8 if n < 2 else 4) for n in range(8)])
+    for message in await queue.receive(3):
+        await message.complete()
+
+    async def rates() -> tuple[MessageRates, MessageRates]:
+        figures = await queue.describe()
+        return figures.classes["high"].rates, figures.messages.rates
+
+    assert await rates() == (MessageRates(), MessageRates())
+    await post.tend()
+    close = partial(pytest.approx, rel=0.05)
+    high, both = await rates()
+    assert high.sent == high.delivered == high.completed == close((2 / 60, 2 / 300, 2 / 900))
+    assert both.sent == close((8 / 60, 8 / 300, 8 / 900))
+    assert both.completed[0] == close(3 / 60)
+    await clock.advance(timedelta(seconds=300))
+    high, _ = await rates()
+    assert high.sent == close(
+        (2 / 60 * math.exp(-5), 2 / 300 * math.exp(-1), 2 / 900 * math.exp(-1 / 3))
+    )
+    await queue.send(b"x", priority=8)
+    await post.tend()
+    (figures,) = await describing.figures(app.database, after="", limit=10)
+    high = figures.classes["high"].rates
+    assert high.sent[0] == close((1 + 2 * math.exp(-5)) / 60)
+    assert high.completed[0] == close(2 * math.exp(-5) / 60)
+    await clock.advance(timedelta(days=365))  # far too small a number to be told from 0
+    await queue.send(b"x", priority=8)
+    await post.tend()
+    assert (await rates())[0].sent[0] == close(1 / 60)
 
 
 async def test_what_is_not_there_is_said(app: App) -> None:

@@ -19,7 +19,11 @@ from relevo.messaging.model import (
     Weighted,
 )
 from relevo.messaging.operating.consumers import ConsumersView, Replica
-from relevo.messaging.operating.describing import EntityDescription, MessageCounts
+from relevo.messaging.operating.describing import (
+    EntityDescription,
+    MessageCounts,
+    MessageRates,
+)
 from relevo.messaging.operating.peeking import PeekedMessage
 from relevo.messaging.running.context import Preempted, Received
 from relevo.messaging.service import Messaging
@@ -37,6 +41,7 @@ __all__ = [
     "MessageBatch",
     "MessageCounts",
     "MessageExplanation",
+    "MessageRates",
     "Messaging",
     "PeekedMessage",
     "Preempted",

@@ -171,6 +171,7 @@ def test_top_shows_queues_by_class_and_lanes(
     shown = site.run("top", "--once", way=way, COLUMNS="200").out
     assert queue in shown
     assert "in/s" in shown
+    assert "1, 5, 15 min" in shown
 
 
 def waits(counts: dict[int, int]) -> tuple[int, ...]:
@@ -185,12 +186,14 @@ def test_rates_are_what_happened_between_two_readings() -> None:
     counts = {
         "sent": 10, "completed": 4, "active": 6, "locked": 0, "dead_letter": 0, "oldest_age": 3.0,
         "in_target": 4, "out_of_target": 0, "waits": waits({25: 9}),
+        "rates": {"sent": [1.0, 0.5, 0.2], "completed": [2.0, 0.5, 0.2]},
     }  # fmt: skip
     grown = {"sent": 30, "completed": 14, "in_target": 9, "out_of_target": 5}
     later = {**counts, **grown, "waits": waits({0: 60, 3: 39, 10: 1, 25: 9})}
     (rate,) = rates_of({("q", "high"): counts}, {("q", "high"): later}, 2.0)
     assert (rate.in_per_second, rate.out_per_second, rate.in_target) == (10.0, 5.0, 0.5)
     assert (rate.wait_p50, rate.wait_p99) == (0.001, 0.008)
+    assert (rate.in_rates[0], rate.out_rates[0]) == (1.0, 2.0)
     (still,) = rates_of({("q", "high"): counts}, {("q", "high"): counts}, 2.0)
     assert (still.wait_p50, still.wait_p99) == (2**25 / 1000,) * 2
     (new,) = rates_of({}, {("q", "high"): later}, 2.0)

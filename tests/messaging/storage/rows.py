@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 TABLES: Final = (
     "message_entity", "message_class", "message_rule", "message", "message_arrival",
     "message_session", "message_seen", "message_tally", "message_fairness", "message_consumers",
-    "message_delta", "message_count", "message_wait_delta", "message_wait", "message_settled",
+    "message_delta", "message_count", "message_wait_delta", "message_wait", "message_rate",
+    "message_settled",
     "host", "event_batch",
 )  # fmt: skip
 STATES: Final = (ACTIVE, LOCKED, DEFERRED, RELOCKED, SCHEDULED, ACTIVE, ACTIVE)

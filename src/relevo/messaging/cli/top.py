@@ -43,6 +43,9 @@ class ClassRates(Struct, frozen=True, kw_only=True):
     """Messages a second that were sent."""
     out_per_second: float
     """Messages a second that were completed."""
+    in_rates: tuple[float, float, float]
+    """The same over the last 1, 5 and 15 minutes, what is longer ago weighing less."""
+    out_rates: tuple[float, float, float]
     waiting: int
     locked: int
     dead_letter: int
@@ -131,7 +134,8 @@ def rates_of(
         found.append(
             ClassRates(
                 queue=path, class_=name, in_per_second=grown["sent"] / seconds,
-                out_per_second=grown["completed"] / seconds, waiting=counts["active"],
+                out_per_second=grown["completed"] / seconds, in_rates=counts["rates"]["sent"],
+                out_rates=counts["rates"]["completed"], waiting=counts["active"],
                 locked=counts["locked"], dead_letter=counts["dead_letter"],
                 oldest_seconds=counts["oldest_age"], wait_p50=wait_percentile(waits, 0.5),
                 wait_p99=wait_percentile(waits, 0.99),
@@ -158,6 +162,10 @@ def wait_percentile(waits: Sequence[int], share: float) -> float | None:
 _GROWING: Final = ("sent", "completed", "in_target", "out_of_target")
 
 
+def _rates(rates: Sequence[float]) -> str:
+    return "  ".join(f"{rate:,.1f}" for rate in rates)
+
+
 def _picture(
     renderer: Renderer, rates: Sequence[ClassRates], lanes: Sequence[Mapping[str, Any]]
 ) -> RenderableType:
@@ -166,6 +174,8 @@ def _picture(
         "class",
         "in/s",
         "out/s",
+        "in/s 1, 5, 15 min",
+        "out/s 1, 5, 15 min",
         "waiting",
         "locked",
         "oldest",
@@ -178,7 +188,8 @@ def _picture(
     for one in used[:ROWS_MAX]:
         shown.add_row(
             Text(printable(one.queue)), Text(printable(one.class_)), f"{one.in_per_second:,.1f}",
-            f"{one.out_per_second:,.1f}", f"{one.waiting:,}", f"{one.locked:,}",
+            f"{one.out_per_second:,.1f}", _rates(one.in_rates), _rates(one.out_rates),
+            f"{one.waiting:,}", f"{one.locked:,}",
             *(
                 "-" if seconds is None else f"{seconds:,.{1 if seconds >= 1 else 3}f} s"
                 for seconds in (one.oldest_seconds, one.wait_p50, one.wait_p99)

@@ -108,6 +108,14 @@ from (select * from relevo.message_count where entity_id = $1 union all select *
 left join relevo.message_class k on k.entity_id = c.entity_id and k.number = c.class
 group by c.sub_queue, c.class, k.name order by c.sub_queue, c.class;
 
+-- name: rates
+-- What was sent, delivered and completed lately by the classes of an entity; see `message_rate`.
+select k.name, relevo.faded_counts(r.sent, g.age, 0) as sent, relevo.faded_counts(r.delivered, g.age, 0) as delivered,
+  relevo.faded_counts(r.completed, g.age, 0) as completed
+from relevo.message_rate r join relevo.message_class k on k.entity_id = r.entity_id and k.number = r.class
+cross join lateral (select extract(epoch from relevo.now() - r.at)::float8 as age) g
+where r.entity_id = $1;
+
 -- name: oldest
 -- How many seconds the oldest claimable message of each class has waited, of the next hundred.
 select k.number, k.name, extract(epoch from relevo.now() - (select min(o.enqueued_at) from (
@@ -148,11 +156,15 @@ select p.path, p.kind, k.name, coalesce(c.active, 0)::bigint as active, coalesce
     order by m.rank, m.sequence limit 100) o))::float8 as oldest_age,
   array(
     select coalesce(w.amount, 0) from generate_series(0, 25) as b (bucket)
-    left join relevo.message_wait w on w.entity_id = p.id and w.class = k.number and w.bucket = b.bucket order by b.bucket) as waits
+    left join relevo.message_wait w on w.entity_id = p.id and w.class = k.number and w.bucket = b.bucket order by b.bucket) as waits,
+  relevo.faded_counts(r.sent, extract(epoch from relevo.now() - r.at)::float8, 0) as sent_lately,
+  relevo.faded_counts(r.delivered, extract(epoch from relevo.now() - r.at)::float8, 0) as delivered_lately,
+  relevo.faded_counts(r.completed, extract(epoch from relevo.now() - r.at)::float8, 0) as completed_lately
 from page p join (
   select o.entity_id, o.number, o.name, o.base, o.retired from relevo.message_class o where o.entity_id in (select id from page)
   union all select id, 0, '', -1, true from page) k on k.entity_id = p.id
 left join counted c on c.entity_id = p.id and c.class = k.number
+left join relevo.message_rate r on r.entity_id = p.id and r.class = k.number and k.name <> ''
 where not k.retired or c.active > 0 or c.unrouted > 0 or c.filter_errors > 0
 order by p.key, k.base desc;
 

@@ -284,6 +284,18 @@ create table relevo.message_count (
   primary key (entity_id, sub_queue, class)
 ) with (fillfactor = 50);
 
+-- How many messages of a class there were lately: counts in which each message weighs less the longer ago it was, by the constants
+-- 60, 300 and 900 s in this order, as in a load average. Divided by these they are messages a second. Written when counters are folded.
+create table relevo.message_rate (
+  entity_id integer not null references relevo.message_entity on delete cascade,
+  class     smallint not null,
+  at        timestamptz not null,  -- at which the counts were such; a reader lets them fade from there
+  sent      float8[] not null,
+  delivered float8[] not null,
+  completed float8[] not null,
+  primary key (entity_id, class)
+) with (fillfactor = 50);
+
 -- How long messages waited for their first delivery, in the same way: buckets that double, from a millisecond on.
 create table relevo.message_wait_delta (
   entity_id integer not null,

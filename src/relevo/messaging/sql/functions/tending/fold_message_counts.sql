@@ -1,10 +1,22 @@
--- Adds differences of counters up into one row per entity, sub-queue and class, and waits into one per bucket; those of deleted entities are
--- dropped.
+-- Adds differences of counters up into one row per entity, sub-queue and class, and waits into one per bucket; rates follow. Those of
+-- deleted entities are dropped.
 create or replace function relevo.fold_message_counts() returns void language sql volatile
 set search_path = pg_catalog, pg_temp set jit = off as $$
   with gone as (
     delete from relevo.message_delta d where d.ctid = any (array(select o.ctid from relevo.message_delta o limit 20000 for update skip locked))
     returning d.*
+  ), rated as (
+    insert into relevo.message_rate as r
+    select g.entity_id, g.class, relevo.now(), array_fill(g.sent, array[3]), array_fill(g.delivered, array[3]), array_fill(g.completed, array[3])
+    from (
+      select d.entity_id, d.class, sum(d.sent)::float8 as sent, sum(d.delivered)::float8 as delivered, sum(d.completed)::float8 as completed
+      from gone d where d.sub_queue = 0 and exists (select from relevo.message_entity e where e.id = d.entity_id)
+      group by d.entity_id, d.class order by d.entity_id, d.class) g
+    where g.sent + g.delivered + g.completed > 0
+    on conflict (entity_id, class) do update set at = excluded.at,
+      sent = relevo.faded_counts(r.sent, extract(epoch from excluded.at - r.at)::float8, excluded.sent[1]),
+      delivered = relevo.faded_counts(r.delivered, extract(epoch from excluded.at - r.at)::float8, excluded.delivered[1]),
+      completed = relevo.faded_counts(r.completed, extract(epoch from excluded.at - r.at)::float8, excluded.completed[1])
   )
   insert into relevo.message_count as c
   select g.entity_id, g.sub_queue, g.class, sum(g.active), sum(g.locked), sum(g.deferred), sum(g.scheduled), sum(g.bytes), sum(g.sent),
