@@ -197,7 +197,7 @@ def look_around(first: dict[str, Any], home: str, log_path: Path) -> None:
     title("Look around")
     program = f"relevo --home {shlex.quote(home)}"
     for line in (
-        f"{program} router event read    every offer and answer",
+        f"{program} router event list    every offer and answer",
         f"{program} lease list           which host owns what",
         f"{program} job list             the report that waits",
         f"{program} doctor               is everything as it should be?",

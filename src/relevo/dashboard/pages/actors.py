@@ -60,7 +60,7 @@ POOLS: Final = Section(
         Column("name", link="/governance/pools/{name}"), Column("size", "number"),
         Column("in_use", "number"), Column("waiting", "number"),
     ),
-    empty="relevo pool put payments --size 8",
+    empty="relevo pool create payments --size 8",
 )  # fmt: skip
 LIMITS: Final = Section(
     name="limits", operation="limits.list",
@@ -68,7 +68,7 @@ LIMITS: Final = Section(
         Column("name"), Column("rates", "json"), Column("burst", "number"),
         Column("keys", "number"), Column("waiting", "number"),
     ),
-    empty="relevo limit put partner-api --rate '{\"count\": 10, \"per\": 1}'",
+    empty="relevo limit create partner-api '[{\"amount\": 10, \"per\": 1}]'",
 )  # fmt: skip
 RESOLVERS: Final = Section(
     name="resolvers", operation="resolvers.list",
@@ -77,7 +77,7 @@ RESOLVERS: Final = Section(
         Column("entities", "number"), Column("partitions", "number"),
         Column("resources", "number"), Column("moving", "number"),
     ),
-    empty="relevo resolver put tenants",
+    empty="relevo resolver create tenants",
 )  # fmt: skip
 _NAMED: Final = {"name": "{name}"}
 POOL: Final = (
