@@ -94,6 +94,11 @@ class Runner(Generic[C, S]):
         return self._rounds.stopping
 
     @property
+    def at_work(self) -> list[C]:
+        """The claims whose handlers run."""
+        return [run.claim for run in self._runs.values() if not run.dropped]
+
+    @property
     def ended(self) -> bool:
         """Whether the life is over in which these claims were made."""
         return not self._leases.lives(self._life)
@@ -125,7 +130,7 @@ class Runner(Generic[C, S]):
         listening = asyncio.ensure_future(self._listen(woken))
         backoff, failures = Backoff(), 0
         try:
-            while not self._rounds.stopping or self._unfinished:
+            while self._goes_on:
                 self._told.clear()
                 if self.ended or self._abandoned:
                     self._abandon()
@@ -144,7 +149,7 @@ class Runner(Generic[C, S]):
                     await asyncio.sleep(min(2.0, backoff.delay(min(failures, 5), self._random)))
                     failures += 1
                     continue
-                if not busy:
+                if not busy and self._goes_on:
                     await self._rest(woken)
         finally:
             listening.cancel()
@@ -290,9 +295,11 @@ class Runner(Generic[C, S]):
             self._log.warning("running.not_returned", count=len(self._rounds.finished))
 
     @property
-    def _unfinished(self) -> bool:
+    def _goes_on(self) -> bool:
+        """Whether it is not stopping, or has not finished yet."""
         return bool(
-            self._rounds.finished
+            not self._rounds.stopping
+            or self._rounds.finished
             or any(lane.waiting for lane in self._lanes.values())
             or any(not run.dropped for run in self._runs.values())
         )
