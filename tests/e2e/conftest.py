@@ -123,18 +123,19 @@ class Terminal:
     def read_until(self, text: str) -> None:
         """Read until it has said something; fails if it ends before."""
         while text not in self.said:
-            assert self._read(), self.said
+            assert self.read_more(), self.said
 
     def type(self, text: str) -> None:
         os.write(self._ours, text.encode())
 
     def end(self) -> int:
         """Read to the end and return the exit code."""
-        while self._read():
+        while self.read_more():
             pass
         return self.process.wait()
 
-    def _read(self) -> bool:
+    def read_more(self) -> bool:
+        """Wait for more; False if there will be none."""
         try:
             data = os.read(self._ours, 65_536)
         except OSError:  # nobody is at the other end any more

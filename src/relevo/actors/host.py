@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from relevo.actors.calls.ways import KIT_GROUPS
@@ -19,6 +20,8 @@ from relevo.kernel.part import Part
 from relevo.kernel.postgres import catalog
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from relevo.kernel.leases.loops import Duty
     from relevo.kernel.leases.units import Bootstrap, Unit
     from relevo.kernel.part import Host
@@ -102,6 +105,14 @@ class ActorsPart(Part[Actors]):
         host.supervisor.run(DUE, DueWork(runtime, signal).run)
         host.supervisor.run(ROUTES, service.network.routes.run)
         host.supervisor.run(DEADLOCKS, prober.run)
+
+    def at_work(self) -> Sequence[str]:
+        """Return the placement groups whose slots are not handed over yet."""
+        if self._host is None:
+            return ()
+        groups = {unit.name for unit in self._units}
+        held = Counter(lease.unit for lease in self._host.leases.held if lease.unit in groups)
+        return [f"actors of group {name} ({count} slots)" for name, count in held.items()]
 
     async def stop(self, timeout: float) -> None:
         """Hand over all slots: turns end, and what is on its way is stored."""

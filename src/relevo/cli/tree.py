@@ -34,7 +34,7 @@ SECTIONS: Final[dict[str, dict[str, CommandNoun]]] = {
         "up": CommandNoun("Run one host: the API, and the work behind it."),
         "run": CommandNoun("Run a host for a program: its jobs, processors, consumers, actors."),
         "doctor": CommandNoun("Check the database, the clock, the data folder and the hosts."),
-        "top": CommandNoun("Watch queues by class, and lanes: rates, messages, waits."),
+        "top": CommandNoun("Watch queues, lanes of jobs, feeds and the router at work."),
         "host": CommandNoun("Hosts: list, drain.", ("relevo.http.v1",)),
         "lease": CommandNoun("Leases, the work only one host may do: list, move.",
                              ("relevo.http.v1",)),
@@ -54,9 +54,9 @@ SECTIONS: Final[dict[str, dict[str, CommandNoun]]] = {
         "completion": CommandNoun("Print the completion script of a shell."),
     },
     "Events out": {
-        "event": CommandNoun("The event log: read.", ("relevo.http.events",)),
+        "event": CommandNoun("The event log: show.", ("relevo.http.events",)),
         "webhook": CommandNoun(
-            "Webhooks: create, list, pause, rotate, replay.",
+            "Webhooks: create, list, pause, rotate, delivery.",
             ("relevo.webhooks.http.webhooks", "relevo.webhooks.http.deliveries"),
         ),
     },
@@ -74,9 +74,9 @@ SECTIONS: Final[dict[str, dict[str, CommandNoun]]] = {
                              ("relevo.messaging.http.entities", *_MESSAGES)),
         "subscription": CommandNoun("Subscriptions of topics: create, receive.",
                                     ("relevo.messaging.http.entities", *_MESSAGES)),
-        "rule": CommandNoun("Rules of subscriptions: set, list.",
+        "rule": CommandNoun("Rules of subscriptions: create, list.",
                             ("relevo.messaging.http.rules",)),
-        "message": CommandNoun("Messages of queues: send, peek, claim, settle.", _MESSAGES),
+        "message": CommandNoun("Messages of queues: send, peek, claim, complete.", _MESSAGES),
         "dead-letter": CommandNoun("Dead letters of queues: peek, redrive, purge.", _MESSAGES),
         "session": CommandNoun("Sessions of queues: list, accept.", _MESSAGES),
         "consumer": CommandNoun("Consumers of all hosts: pause, scale.",
@@ -88,19 +88,19 @@ SECTIONS: Final[dict[str, dict[str, CommandNoun]]] = {
             tuple(f"relevo.actors.http.{name}" for name in (
                 "actors", "calls", "reminders", "letters", "quarantine")),
         ),
-        "pool": CommandNoun("Pools of permits: put, lease, resize.",
+        "pool": CommandNoun("Pools of permits: create, lease, resize.",
                             ("relevo.governance.http.pools",)),
-        "limit": CommandNoun("Rate limits: put, acquire.", ("relevo.governance.http.limits",)),
-        "resolver": CommandNoun("Resolvers of resources: put, resolve, move.",
+        "limit": CommandNoun("Rate limits: create, acquire.", ("relevo.governance.http.limits",)),
+        "resolver": CommandNoun("Resolvers of resources: create, resolve, move.",
                                 ("relevo.governance.http.resolvers",)),
     },
     "Items and their changes": {
         "container": CommandNoun("Containers of items: create, list, split.",
                                  ("relevo.store.http.containers",)),
-        "item": CommandNoun("Items: read, upsert, query.",
+        "item": CommandNoun("Items: show, upsert, query.",
                             ("relevo.store.http.items", "relevo.store.http.bulk")),
         "feed": CommandNoun(
-            "Change feeds: read changes, see lag, pause, rewind.",
+            "Change feeds: changes, lag, pause, rewind.",
             tuple(f"relevo.feed.http.{name}" for name in ("changes", "units", "administration")),
         ),
         "letter": CommandNoun("Dead letters of feeds: list, redrive.",
@@ -108,7 +108,7 @@ SECTIONS: Final[dict[str, dict[str, CommandNoun]]] = {
     },
     "Job router": {
         "router": CommandNoun(
-            "The job router: jobs, workers, queues, policies, offers.",
+            "The job router: job, worker, queue, offer, explain.",
             tuple(f"relevo.router.http.{name}" for name in (
                 "policies", "jobs", "workers", "offers", "insight")),
         ),
@@ -127,7 +127,7 @@ NOUNS: Final = {name: noun for section in SECTIONS.values() for name, noun in se
 COMMANDS: Final = {
     "up": "relevo.cli.hosts.up:up",
     "run": "relevo.cli.hosts.run:run",
-    "top": "relevo.messaging.cli.top:top",
+    "top": "relevo.cli.top:top",
     "doctor": "relevo.cli.doctor.command:doctor",
     "migrate": "relevo.cli.migrate:migrate",
     "backup": "relevo.cli.backup:backup",

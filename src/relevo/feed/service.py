@@ -17,7 +17,7 @@ from relevo.kernel.part import Part, Service
 from relevo.kernel.postgres.polling import Question
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
     from relevo.feed.event_feed import EventFeed
     from relevo.feed.processing.processor import Processor
@@ -134,6 +134,11 @@ class FeedPart(Part[Feeds]):
             self._host = None
         for processor in self.service.processors.values():
             await serving.stop(processor, timeout)
+
+    def at_work(self) -> Sequence[str]:
+        """Return the processors that hold leases: their calls are under way."""
+        held = {name: len(each.leases) for name, each in self.service.processors.items()}
+        return [f"processor {name} ({count} leases)" for name, count in held.items() if count]
 
     def duties(self) -> list[Duty]:
         """Return the housekeeping duties of the feeds."""

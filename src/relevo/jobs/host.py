@@ -27,6 +27,7 @@ from relevo.kernel.running.runner import Runner
 from relevo.kernel.telemetry.store_figures import READ_SECONDS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from uuid import UUID
 
     from relevo.jobs.registry import HandlerRegistry
@@ -188,6 +189,11 @@ class JobsPart(Part[Jobs]):
         await self._supervisor.stop("jobs.declare")
         await self._processes.close()
         self._host = self._supervisor = None
+
+    def at_work(self) -> Sequence[str]:
+        """Return the running jobs."""
+        claims = [] if self._host is None else self._host.at_work
+        return [f"job {claim.name} ({claim.label})" for claim in claims]
 
     async def close(self) -> None:
         """Finish accepted submits and commands, and end waits."""

@@ -9,13 +9,15 @@ service what belongs to its life. So no user meets `start` or `close`, and a new
 from __future__ import annotations
 
 import contextlib
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from relevo.errors import Conflict, RelevoError
+from relevo.kernel.supervision import Draining
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from relevo.kernel.leases.loops import Duty
     from relevo.kernel.leases.service import Leases
@@ -114,6 +116,10 @@ class Part(Generic[S]):
     async def stop(self, timeout: float) -> None:
         """Serve no longer; work that has begun may end within so many seconds."""
 
+    def at_work(self) -> Sequence[str]:
+        """Return the names of the work that `stop` waits for."""
+        return ()
+
     async def close(self) -> None:
         """Finish calls that were accepted, and refuse further ones; the app disconnects."""
 
@@ -125,6 +131,7 @@ class Parts:
 
     def __init__(self) -> None:
         self._parts: list[Part[Any]] = []
+        self._stopping: tuple[Part[Any], float] | None = None
 
     def add(self, part: Part[S]) -> S:
         """Take a part in; returns its service, for users."""
@@ -151,9 +158,21 @@ class Parts:
 
     async def stop(self, timeout: float) -> None:
         """Stop all parts, even if one fails to."""
-        for part in reversed(self._parts):
-            with contextlib.suppress(RelevoError):
-                await part.stop(timeout)
+        try:
+            for part in reversed(self._parts):
+                self._stopping = part, time.monotonic() + timeout
+                with contextlib.suppress(RelevoError):
+                    await part.stop(timeout)
+        finally:
+            self._stopping = None
+
+    @property
+    def draining(self) -> Draining | None:
+        """What the part that stops now waits for; None while no part stops."""
+        if self._stopping is None:
+            return None
+        part, until = self._stopping
+        return Draining(tuple(part.at_work()), until)
 
     async def close(self) -> None:
         """Close all."""

@@ -1,9 +1,13 @@
-"""Background loops that are kept running: one that dies is started again, and that shows."""
+"""Background loops that are kept running, and what a stop of the host waits for.
+
+A loop that dies is started again, and that shows.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
+import time
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -37,6 +41,20 @@ class _Loop:
         self.restarts = 0
         self.error: str | None = None
         self.task: asyncio.Task[None] | None = None
+
+
+class Draining(Struct, frozen=True):
+    """A step of a host's stop: the work that it waits for, and when it gives up."""
+
+    work: tuple[str, ...]
+    """What has not ended yet, by name."""
+    until: float
+    """When it is cut off, by the monotonic clock."""
+
+    @property
+    def seconds_left(self) -> float:
+        """How long the work may still take."""
+        return max(0.0, self.until - time.monotonic())
 
 
 class Supervisor:

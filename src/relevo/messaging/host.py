@@ -14,6 +14,8 @@ from relevo.messaging.running.host import ConsumersHost
 from relevo.messaging.service import Messaging
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from relevo.kernel.part import Host
     from relevo.kernel.supervision import Supervisor
     from relevo.kernel.telemetry.metrics import Metrics
@@ -60,6 +62,10 @@ class MessagingPart(Part[Messaging]):
         await self.consumers.stop(timeout)
         await self._supervisor.stop(ARRIVALS)
         self._supervisor = None
+
+    def at_work(self) -> Sequence[str]:
+        """Return the messages in handlers."""
+        return self.consumers.at_work()
 
     async def close(self) -> None:
         """Finish accepted sends and settlements."""

@@ -8,7 +8,7 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from relevo.messaging.cli.top import rates_of, wait_percentile
+from relevo.messaging.cli.rates import rates_of, wait_percentile
 from relevo.messaging.operating.describing import WAIT_BOUNDS
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from relevo.app import App
+from relevo.cli.hosts.draining import drain_notes
 from relevo.cli.hosts.service_manager import ServiceManager
 from relevo.cli.hosts.signals import StopSignals
 from relevo.dashboard.application import ApiAndDashboard, Dashboard
@@ -23,11 +24,14 @@ from relevo.http.server import GRACE_SECONDS, Address, serving
 from relevo.http.services import Services, open_services
 from relevo.http.tls import server_tls
 from relevo.kernel.networks import Networks, is_loopback
+from relevo.kernel.postgres.embedded.server import EmbeddedServer
 from relevo.kernel.serving import run as run_process
+from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     import ssl
 
+log = get_logger(__name__)
 _EVERY_ADDRESS: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - compared, not bound
 
 
@@ -58,7 +62,7 @@ class Hosting(Struct, frozen=True, kw_only=True):
     """Called when everything runs, with the facts about the API if it is served."""
     http: bool = True
     meanwhile: Callable[[App], Coroutine[Any, Any, None]] | None = None
-    """Runs while the host serves; its end or failure does not stop the host."""
+    """Runs while the host serves; its end or failure does not stop the host, and is logged."""
 
 
 def run(app: App, hosting: Hosting) -> None:
@@ -82,10 +86,10 @@ async def _host(app: App, hosting: Hosting) -> None:
 async def _serve(app: App, hosting: Hosting, signals: StopSignals) -> None:
     tls = server_tls(app.settings) if hosting.http else None
     async with AsyncExitStack() as stack:
+        signals.farewell = EmbeddedServer.leave_all  # else a server would keep running unused
         await stack.enter_async_context(app)
-        embedded = app.database.endpoint.embedded
-        if embedded is not None:
-            signals.farewell = embedded.leave  # otherwise the server would keep running unused
+        stopping = asyncio.Event()
+        await stack.enter_async_context(drain_notes(app, stopping))
         http = await stack.enter_async_context(AsyncExitStack())
         api = await _open_api(app, tls, stack, http) if hosting.http else None
         async with app.host():
@@ -94,6 +98,7 @@ async def _serve(app: App, hosting: Hosting, signals: StopSignals) -> None:
             hosting.started(app, announcement)
             async with ServiceManager().serving():
                 await _until_stopped(app, signals, hosting.meanwhile)
+            stopping.set()
             await http.aclose()
 
 
@@ -146,7 +151,7 @@ async def _until_stopped(
 ) -> None:
     superseded = asyncio.ensure_future(app.leases.superseded.wait())
     asked = asyncio.ensure_future(signals.asked.wait())
-    beside = [] if meanwhile is None else [asyncio.ensure_future(meanwhile(app))]
+    beside = [] if meanwhile is None else [asyncio.ensure_future(_logged(meanwhile(app)))]
     try:
         await asyncio.wait({superseded, asked}, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -158,6 +163,13 @@ async def _until_stopped(
             f"another process took over as host {app.leases.name!r}, so this one has stopped; give"
             " each host its own name with --name"
         )
+
+
+async def _logged(work: Coroutine[Any, Any, None]) -> None:
+    try:
+        await work
+    except Exception:
+        log.exception("host.view_failed")
 
 
 def reachable(address: Address) -> str:

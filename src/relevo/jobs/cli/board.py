@@ -22,9 +22,12 @@ BAR_WIDTH: Final = 24
 
 
 def board(
-    renderer: Renderer, lanes: Sequence[Mapping[str, Any]], running: Sequence[Mapping[str, Any]]
+    renderer: Renderer,
+    lanes: Sequence[Mapping[str, Any]],
+    running: Sequence[Mapping[str, Any]],
+    *more_tables: RenderableType,
 ) -> RenderableType:
-    """Return the view of lanes and running jobs, from the answers of the API."""
+    """Return the view of lanes and running jobs, from the answers of the API; others follow."""
     parts: list[RenderableType] = [lanes_table(lanes)]
     if running:
         parts.append(_running(running[:ROWS_MAX]))
@@ -32,9 +35,14 @@ def board(
             parts.append(Text(f"and {len(running) - ROWS_MAX} more", style="dim"))
     else:
         parts.append(Text("nothing runs at this moment", style="dim"))
-    if renderer.console.is_terminal:
-        parts.append(Text(f"as of {datetime.now().astimezone():%H:%M:%S}", style="dim"))
-    return Group(*parts)
+    return Group(*parts, *more_tables, *as_of(renderer))
+
+
+def as_of(renderer: Renderer) -> list[RenderableType]:
+    """Return the line that says when a picture was drawn, on a terminal."""
+    if not renderer.console.is_terminal:
+        return []
+    return [Text(f"as of {datetime.now().astimezone():%H:%M:%S}", style="dim")]
 
 
 def table(*names: str) -> Table:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
+from collections import Counter
 from typing import TYPE_CHECKING, cast
 
 from relevo import limits
@@ -31,6 +33,7 @@ from relevo.kernel.leases.states import HOST, HostState
 from relevo.kernel.leases.units import Bootstrap, Unit, enter, host_topic
 from relevo.kernel.leases.write_probe import Probed, WriteProbe
 from relevo.kernel.postgres import catalog
+from relevo.kernel.supervision import Draining
 from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -89,11 +92,22 @@ class Leases:
         self._random = random.Random()  # noqa: S311 - jitter, not a secret
         self._told = wakeups.signal()
         self.superseded = asyncio.Event()
+        self._stops_at: float | None = None
+        """When holders are cut off, while it stops."""
 
     @property
     def name(self) -> str:
         """The host's name, unique among those that live."""
         return self._identity.name
+
+    @property
+    def stopping(self) -> Draining | None:
+        """What `stop` waits for; None while it does not run."""
+        if self._stops_at is None:
+            return None
+        held = Counter(lease.unit for lease in self.held)
+        work = tuple(f"holder of {unit} ({count} leases)" for unit, count in held.items())
+        return Draining(work, self._stops_at)
 
     @property
     def draining(self) -> bool:
@@ -154,7 +168,7 @@ class Leases:
             return []
         await self._supervisor.stop("leases.watch")  # from here on no other life begins
         await self._supervisor.stop("leases.balance")
-        life = self._life
+        life, self._stops_at = self._life, time.monotonic() + timeout
         await self._try_write(SQL.mark_host_draining, life.incarnation)
         late = await life.drain(timeout)
         await self._try_write(SQL.end_host, life.incarnation)
@@ -163,7 +177,7 @@ class Leases:
         self._told.__exit__()
         self._told = self._wakeups.signal()
         self._units.clear()
-        self._life = None
+        self._life = self._stops_at = None
         if not self.superseded.is_set():
             self._become("stop")
         return late

@@ -140,6 +140,11 @@ class ConsumersHost:
         topics = (HOST_TOPIC.format(host), *(TOPIC.format(id_) for id_ in sources))
         return Runner(wakeups, leases, life, lanes, ledger, self._numbers, topics, database.metrics)
 
+    def at_work(self) -> list[str]:
+        """Return the messages in handlers, by number and consumers."""
+        claims = [] if self._runner is None else self._runner.at_work
+        return [f"message {claim.label} of {claim.handler}" for claim in claims]
+
     async def stop(self, timeout: float) -> None:
         """Claim nothing more; let handlers end, then give back unfinished messages."""
         if self._supervisor is None:

@@ -18,6 +18,7 @@ from relevo.cli.generic.values import Key
 from relevo.cli.options import EVERYWHERE, command
 from relevo.cli.output.printing import printable
 from relevo.cli.output.render import Renderer
+from relevo.router.cli.board import waited
 from relevo.router.overview import QueueStanding
 
 if TYPE_CHECKING:
@@ -268,22 +269,9 @@ def _standings(body: bytes) -> list[dict[str, Any]]:
     return [
         {
             "queue": one.queue_id, "waiting": one.waiting,
-            "longest_wait": _waited(one.longest_wait_seconds), "offers": one.offers,
+            "longest_wait": waited(one.longest_wait_seconds), "offers": one.offers,
             "at_work": one.assigned, "active": one.workers_active,
             "draining": one.workers_draining, "inactive": one.workers_inactive,
         }
         for one in found
     ]  # fmt: skip
-
-
-def _waited(seconds: float | None) -> str | None:
-    """Return a time as people say it.
-
-    >>> _waited(75.0)
-    '1:15'
-    """
-    if seconds is None:
-        return None
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

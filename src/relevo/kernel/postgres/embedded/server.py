@@ -21,7 +21,7 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.parse import quote
 
 from relevo.errors import Closed, EmbeddedServerError
@@ -66,6 +66,8 @@ class EmbeddedServer:
     (SIGKILL) counts no longer; the next user that leaves as the last stops the server.
     """
 
+    _joined: ClassVar[set[EmbeddedServer]] = set()
+    """The holds of this process."""
     home: Path
     socket_dir: Path
     port: int
@@ -120,6 +122,12 @@ class EmbeddedServer:
             finally:
                 self._forget()
 
+    @classmethod
+    def leave_all(cls) -> None:
+        """Release all holds of this process, also one whose server is starting right now."""
+        for server in list(cls._joined):
+            server.leave()
+
     @property
     def url(self) -> str:
         """Where Relevo's database is, for asyncpg and libpq; a restart does not change it."""
@@ -153,6 +161,7 @@ class EmbeddedServer:
             os.close(hold)
             raise
         self._hold = hold
+        self._joined.add(self)
         atexit.register(self.leave)
         try:
             self._run()
@@ -165,6 +174,7 @@ class EmbeddedServer:
 
     def _forget(self) -> None:
         hold, self._hold = self._hold, None
+        self._joined.discard(self)
         atexit.unregister(self.leave)
         if hold is not None:
             os.close(hold)
@@ -210,6 +220,8 @@ class EmbeddedServer:
         folder.check_version()
         if not folder.data.exists():
             folder.create_data(account, programs, lock)
+        if self._hold is None:
+            raise Closed(f"the embedded server of {self.home} is not started: its user has left")
         self._remove_false_pid()
         folder.configure(account, server_settings(machine_memory_bytes()) | self._settings)
         log = folder.open_log()

@@ -1,37 +1,29 @@
-"""`relevo top`: queues and lanes at work, drawn again and again."""
+"""What happens to the messages of queues and subscriptions, from two readings of their figures."""
 
 from __future__ import annotations
 
-import asyncio
-import time
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-import click
 import msgspec
 from msgspec import Struct
-from rich.console import Group, RenderableType
 from rich.text import Text
 
 from relevo.cli import tree
-from relevo.cli.calling.calls import way_to
 from relevo.cli.generic.commands import all_pages
-from relevo.cli.options import EVERYWHERE, command
-from relevo.cli.output.live import screen
 from relevo.cli.output.printing import printable
-from relevo.cli.output.render import Renderer
-from relevo.jobs.cli.board import lanes_table, table
+from relevo.jobs.cli.board import table
 from relevo.messaging.operating.describing import WAIT_BOUNDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from rich.console import RenderableType
+
     from relevo.cli.calling.calls import Calls
-    from relevo.cli.session import Session
 
 ROWS_MAX: Final = 40
-FIRST_SECONDS: Final = 1.0
-"""Between the first two readings: a rate needs both."""
+ClassFigures = dict[tuple[str, str], dict[str, Any]]
+"""Figures by path and class."""
 
 
 class ClassRates(Struct, frozen=True, kw_only=True):
@@ -64,48 +56,7 @@ class ClassRates(Struct, frozen=True, kw_only=True):
         return self.wait_p50 is not None or self.waiting + self.locked + self.dead_letter > 0
 
 
-@command("top", shared=EVERYWHERE)
-@click.option("--once", is_flag=True, help="Look for a second, and end.")
-@click.option(
-    "--every",
-    type=click.FloatRange(0.1, 3_600.0),
-    default=2.0,
-    metavar="SECONDS",
-    help="How often it looks. Default: 2.",
-)
-@click.pass_obj
-def top(session: Session, once: bool, every: float) -> None:
-    """Watch queues by class, busiest first: rates, messages, waits, service targets; and lanes.
-
-    On a terminal it is drawn in place, until Ctrl-C; into a pipe one picture after the other, and
-    with --output json a line each time. Without JSON, classes that never had messages are left out.
-    """
-    session.log_quietly()
-    asyncio.run(_top(session, None if once else every))
-
-
-async def _top(session: Session, every: float | None) -> None:
-    renderer = Renderer(session.output)
-    async with way_to(tree.operation("messages.figures"), session) as calls:
-        with screen(renderer, live=every is not None) as draw:
-            before, at = await _figures(calls), time.monotonic()
-            await asyncio.sleep(min(FIRST_SECONDS, every or FIRST_SECONDS))
-            while True:
-                after, now = await _figures(calls), time.monotonic()
-                rates = rates_of(before, after, now - at)
-                before, at = after, now
-                reply = await calls.call(tree.operation("lanes.list"), {})
-                lanes = msgspec.json.decode(reply.body)["items"]
-                if session.output != "table":
-                    renderer.data(msgspec.to_builtins({"queues": rates, "lanes": lanes}), line=True)
-                else:
-                    draw(_picture(renderer, rates, lanes))
-                if every is None:
-                    return
-                await asyncio.sleep(every)
-
-
-async def _figures(calls: Calls) -> dict[tuple[str, str], dict[str, Any]]:
+async def figures(calls: Calls) -> ClassFigures:
     """Return the figures of all classes that are received from, by path and class."""
     reply = await all_pages(calls, tree.operation("messages.figures"), {})
     return {
@@ -166,25 +117,16 @@ def _rates(rates: Sequence[float]) -> str:
     return "  ".join(f"{rate:,.1f}" for rate in rates)
 
 
-def _picture(
-    renderer: Renderer, rates: Sequence[ClassRates], lanes: Sequence[Mapping[str, Any]]
-) -> RenderableType:
-    shown = table(
-        "queue",
-        "class",
-        "in/s",
-        "out/s",
-        "in/s 1, 5, 15 min",
-        "out/s 1, 5, 15 min",
-        "waiting",
-        "locked",
-        "oldest",
-        "wait p50",
-        "wait p99",
-        "in target",
-        "dead",
-    )
+def rates_table(rates: Sequence[ClassRates]) -> list[RenderableType]:
+    """Return the classes that have had messages as a table, and what it leaves out."""
     used = [one for one in rates if one.is_used]
+    if not used:
+        none = "no queue has had messages" if rates else "there are no queues"
+        return [Text(none, style="dim")]
+    shown = table(
+        "queue", "class", "in/s", "out/s", "in/s 1, 5, 15 min", "out/s 1, 5, 15 min", "waiting",
+        "locked", "oldest", "wait p50", "wait p99", "in target", "dead",
+    )  # fmt: skip
     for one in used[:ROWS_MAX]:
         shown.add_row(
             Text(printable(one.queue)), Text(printable(one.class_)), f"{one.in_per_second:,.1f}",
@@ -196,12 +138,5 @@ def _picture(
             ),
             "-" if one.in_target is None else f"{one.in_target:.1%}", f"{one.dead_letter:,}",
         )  # fmt: skip
-    none = "no queue has had messages" if rates else "there are no queues"
-    parts: list[RenderableType] = [shown if used else Text(none, style="dim")]
-    if len(used) > ROWS_MAX:
-        parts.append(Text(f"and {len(used) - ROWS_MAX} more", style="dim"))
-    if lanes:
-        parts.append(lanes_table(lanes))
-    if renderer.console.is_terminal:
-        parts.append(Text(f"as of {datetime.now().astimezone():%H:%M:%S}", style="dim"))
-    return Group(*parts)
+    more = len(used) - ROWS_MAX
+    return [shown, *([Text(f"and {more} more", style="dim")] if more > 0 else [])]
