@@ -12,6 +12,7 @@ from relevo.actors.reminders import Reminders, Tick
 from relevo.actors.running.context import ActorContext
 from relevo.actors.running.deferred import Deferred, Offloaded
 from relevo.actors.running.memory.maps import ActorMap, StateManager
+from relevo.actors.running.turn_filter import TurnFilter
 from relevo.actors.service import Actors
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "Reminders",
     "StateManager",
     "Tick",
+    "TurnFilter",
     "headers",
     "method",
     "reminder_handler",

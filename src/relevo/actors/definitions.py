@@ -7,6 +7,7 @@ import os
 import typing
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypedDict, TypeVar
 
 from msgspec import Struct
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from relevo.actors.markers import TimerMark
     from relevo.actors.running.activation import Activation
     from relevo.actors.signatures import MethodSpec
+    from relevo.kernel.telemetry.metrics import Durations
 
 C = TypeVar("C", bound=type[Actor[Any]])
 Permit = Callable[[], AbstractAsyncContextManager[Any]]
@@ -191,6 +193,11 @@ class ActorDefinition:
             if kind in _NAMED:
                 self._figures[work] = found
         return found
+
+    @cached_property
+    def gate_waits(self) -> Durations:
+        """How long answers waited for the commits before them."""
+        return self.figures.gate(self.name)
 
     @property
     def is_durable(self) -> bool:

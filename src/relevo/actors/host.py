@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from relevo.actors.calls.ways import KIT_GROUPS
 from relevo.actors.core.routing import route_topic
+from relevo.actors.operating.figures import pending
 from relevo.actors.running.deadlocks import Prober
-from relevo.actors.running.due import DueWork
+from relevo.actors.running.due.due_work import DueWork
 from relevo.actors.running.runtime import ActorRuntime
+from relevo.actors.running.turn_filter import TurnFilter
 from relevo.actors.running.watchdog import LoopWatchdog
 from relevo.actors.service import Actors
 from relevo.actors.storing.commits import TOPIC
@@ -18,6 +21,7 @@ from relevo.actors.storing.placement_groups import DeclaredType
 from relevo.kernel.leases.model import ACTORS, Membership
 from relevo.kernel.part import Part
 from relevo.kernel.postgres import catalog
+from relevo.kernel.telemetry import logs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,12 +98,14 @@ class ActorsPart(Part[Actors]):
 
     async def _begin(self, host: Host) -> None:
         """Start what runs slots, whatever their number."""
+        logs.filter_lines(TurnFilter())
         service = self.service
         self._runtime = runtime = self._new_runtime(host)
         self._signal = signal = service.wakeups.signal()
         runtime.stored.append(lambda _: signal.set())
         service.receiver.prober = prober = Prober(runtime, service.ways)
         service.serve(runtime)
+        service.types.figures.pending = partial(pending, runtime)
         host.supervisor.run(COLLECT, runtime.collect)
         host.supervisor.run(WATCHDOG, lambda: LoopWatchdog(runtime).run())
         host.supervisor.run(DUE, DueWork(runtime, signal).run)
@@ -132,6 +138,7 @@ class ActorsPart(Part[Actors]):
         for loop in (COLLECT, WATCHDOG, DUE, ROUTES, DEADLOCKS):
             await self._host.supervisor.stop(loop)
         self.service.serve(None)
+        self.service.types.figures.pending = tuple
         self.service.receiver.prober = None
         await self.service.network.stop_listening()
         await self._runtime.close()
@@ -155,6 +162,7 @@ class ActorsPart(Part[Actors]):
             service.types, service.storage, slots_of=service.ways.count,
             activations_max=service.settings.actors_activations_max, now=service.now,
         )  # fmt: skip
+        runtime.workers.host = host.leases.name
         runtime.idle_seconds = service.settings.actors_idle_seconds
         service.may_act = lambda: host.leases.may_act
         runtime.owner_elsewhere = service.ways.known

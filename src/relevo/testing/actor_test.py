@@ -21,7 +21,7 @@ from relevo.actors.calls.calling import Calling
 from relevo.actors.calls.delivery import Way, Ways
 from relevo.actors.core.deltas import DueReminder, StoredActor
 from relevo.actors.core.identity import ActorRef
-from relevo.actors.running.due import fire_reminder
+from relevo.actors.running.due.due_work import fire_reminder
 from relevo.actors.running.runtime import ActorRuntime
 from relevo.actors.running.slots import Slot
 from relevo.actors.running.turn import FunctionWork

@@ -9,6 +9,8 @@ from msgspec import Struct
 from relevo.kernel.postgres import catalog
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from relevo.actors.running.runtime import ActorRuntime
     from relevo.kernel.postgres import Database
 
@@ -63,6 +65,15 @@ async def slots_by_host(database: Database) -> list[SlotsOfHost]:
 async def stored_work(database: Database) -> list[StoredWork]:
     """Return how many reminders and messages wait for each type; it reads all of them."""
     return [StoredWork(**row) for row in await database.fetch(SQL.count_waiting)]
+
+
+def pending(runtime: ActorRuntime) -> Iterator[tuple[str, int, int]]:
+    """Yield the types of actors with their waiting calls and deferred answers; may repeat types."""
+    for pool in runtime.stateless.pools:
+        yield pool.definition.name, pool.queue.calls, 0
+    for one in runtime.in_memory():
+        if one.mailbox.calls or one.deferred:
+            yield one.definition.name, one.mailbox.calls, len(one.deferred)
 
 
 def at_work(runtime: ActorRuntime) -> list[TypeAtWork]:

@@ -7,6 +7,8 @@ aborted. What it has not begun by then goes back to where it came from.
 from __future__ import annotations
 
 import asyncio
+import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from relevo.actors.core.mailbox import Mailbox
@@ -20,6 +22,7 @@ from relevo.actors.running.turn_runner import TurnRunner
 from relevo.actors.states import ACTIVATION
 from relevo.errors import ActivationLost, DeadlineExceeded, Dropped, MailboxFull
 from relevo.kernel import error_text
+from relevo.kernel.telemetry import tracing
 from relevo.kernel.telemetry.logs import get_logger
 from relevo.limits import ACTOR_DEFERRED_MAX
 
@@ -43,6 +46,8 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 ENTRIES_KEPT: Final = 10_000
 """Entries of maps that an activation keeps in memory between turns."""
+SPAN: Final = "relevo.actor.deferred"
+"""From the turn that deferred an answer until that leaves."""
 
 
 class Home(Protocol):
@@ -325,6 +330,8 @@ class Activation:
     def new_deferred(self, turn: Turn) -> Deferred[Any]:
         """Return an answer for the call of a turn, given by a later one."""
         work = turn.work
+        parent = tracing.here() if self.home.workers.traced else None
+        began_ns = time.time_ns() if parent is not None else 0
 
         def settle(deferred: Deferred[Any], value: Any, error: BaseException | None) -> None:
             journal = turn_of(self, "a deferred answer").journal
@@ -337,6 +344,11 @@ class Activation:
                 journal.recorded.append(recorded)
             deferred.is_settled = True
             journal.discards.append(deferred.unsettle)
+            if parent is not None:
+                span = {"relevo.actor": self.canonical, "relevo.turn": work.name}
+                journal.outputs.append(
+                    partial(tracing.waited, SPAN, span, parent, began_ns, tracing.here())
+                )
             journal.outputs.append(lambda: deferred.finish(value, error))
 
         return Deferred(settle)
@@ -383,6 +395,3 @@ class Activation:
         log.warning(
             "actor.turn_failed", actor=self.canonical, what=what, error=error_text.shown(error)
         )
-
-    def metrics_of_failed_tick(self, name: str) -> None:
-        """Count a tick that raised."""

@@ -8,6 +8,7 @@ means that all before it are.
 from __future__ import annotations
 
 import asyncio
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -87,11 +88,17 @@ class Outlet:
         if not turn.work.confirm and turn.outer is None:
             self._finish(turn.work, value, error)
             value, turn.is_answered = None, True
-        mark.add_done_callback(partial(self._durable, turn, value, error))
+        mark.add_done_callback(partial(self._durable, turn, value, error, time.perf_counter()))
 
     def _durable(
-        self, turn: Turn, value: Any, error: BaseException | None, mark: asyncio.Future[None]
+        self,
+        turn: Turn,
+        value: Any,
+        error: BaseException | None,
+        since: float,
+        mark: asyncio.Future[None],
     ) -> None:
+        self._activation.definition.gate_waits.add(time.perf_counter() - since)
         failure = asyncio.CancelledError() if mark.cancelled() else mark.exception()
         if failure is not None:
             self._forget(value)

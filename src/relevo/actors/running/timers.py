@@ -105,7 +105,6 @@ class Timers:
 
         def finish(_: Any, error: BaseException | None) -> None:
             if error is not None:
-                self._activation.metrics_of_failed_tick(timer.name)
                 log.warning(
                     "actor.timer_failed", actor=self._activation.canonical, timer=timer.name,
                     error=error_text.shown(error),

@@ -41,6 +41,8 @@ class Workers:
         self._surroundings = contextvars.Context()
         """Context variables as every turn finds them."""
         self._surroundings.run(uses.begin, "handlers")
+        self.host = ""
+        """Its name."""
         self.traced = tracing.is_on()
         """Whether turns have spans."""
 

@@ -77,6 +77,14 @@ def configure_logs(form: Form = "auto", level: Level = "info") -> None:
     logger.propagate = False
 
 
+def filter_lines(added: logging.Filter) -> None:
+    """Let a filter see each line that Relevo itself writes; one of each kind is enough."""
+    for handler in logging.getLogger(ROOT).handlers:
+        is_new = not any(type(each) is type(added) for each in handler.filters)
+        if isinstance(handler, OwnHandler) and is_new:
+            handler.addFilter(added)
+
+
 class OwnHandler(logging.StreamHandler[Any]):
     """Writes Relevo's lines to standard error."""
 

@@ -28,6 +28,21 @@ def span(
     return found
 
 
+def waited(
+    name: str, attributes: Mapping[str, str | int], parent: Any, began_ns: int, ended_by: Any
+) -> None:
+    """Note a span that began at a wall time and ends now; it links to the one that ended it.
+
+    `parent` and `ended_by` are what `here` returned in its parent and in the other one.
+    """
+    trace = _trace()
+    other = trace.get_current_span(ended_by).get_span_context()
+    trace.get_tracer("relevo").start_span(
+        name, context=parent, attributes=dict(attributes), start_time=began_ns,
+        links=[trace.Link(other)],
+    ).end()  # fmt: skip
+
+
 def here() -> Any:
     """Return what makes the current span the parent of one that begins elsewhere."""
     return importlib.import_module("opentelemetry.context").get_current() if is_on() else None

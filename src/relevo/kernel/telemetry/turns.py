@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 from relevo.kernel.telemetry.metrics import Durations, HandlerRuns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from prometheus_client.core import Metric
 
@@ -34,6 +34,9 @@ class ActorFigures(Collector):
         self.activations: Counts[str] = Counts()
         self.deactivations: Counts[tuple[str, str]] = Counts()
         self._lateness: dict[str, Durations] = {}
+        self._gates: dict[str, Durations] = {}
+        self.pending: Callable[[], Iterable[tuple[str, int, int]]] = tuple
+        """Yields, while a host runs, types of actors with calls that wait and deferred answers."""
 
     def of(self, type_name: str, method: str) -> TurnFigures:
         """Return what counts the turns of a method, and their waits."""
@@ -47,9 +50,14 @@ class ActorFigures(Collector):
         """Count a reminder that fired so long after its time."""
         self._lateness.setdefault(type_name, Durations()).add(max(0.0, seconds))
 
+    def gate(self, type_name: str) -> Durations:
+        """Return what counts how long answers of a type waited for the commits before them."""
+        return self._gates.setdefault(type_name, Durations())
+
     def collect(self) -> Iterator[Metric]:
         """Return what the registry shows."""
         yield from self._collect_turns()
+        yield from self._collect_pending()
         activations = GaugeMetricFamily(
             "relevo_actor_activations", "Actors in memory on this host.", labels=("type",)
         )
@@ -69,7 +77,36 @@ class ActorFigures(Collector):
         )
         for name, times in self._lateness.items():
             late.add_metric((name,), times.shown(), times.seconds)
-        yield from (activations, ended, late)
+        gates = HistogramMetricFamily(
+            "relevo_actor_gate_seconds",
+            "Time that the answer of a turn waited for the commits before it; answers that waited"
+            " for none are not counted.",
+            labels=("type",),
+        )
+        for name, times in self._gates.items():
+            gates.add_metric((name,), times.shown(), times.seconds)
+        yield from (activations, ended, late, gates)
+
+    def _collect_pending(self) -> Iterator[Metric]:
+        waiting = GaugeMetricFamily(
+            "relevo_actor_waiting_calls",
+            "Calls in mailboxes on this host that wait for a turn.",
+            labels=("type",),
+        )
+        deferred = GaugeMetricFamily(
+            "relevo_actor_deferred_answers",
+            "Answers on this host that a later turn gives.",
+            labels=("type",),
+        )
+        counts = {name: [0, 0] for name in self.activations}
+        for name, calls, answers in self.pending():
+            count = counts.setdefault(name, [0, 0])
+            count[0] += calls
+            count[1] += answers
+        for name, (calls, answers) in counts.items():
+            waiting.add_metric((name,), calls)
+            deferred.add_metric((name,), answers)
+        yield from (waiting, deferred)
 
     def _collect_turns(self) -> Iterator[Metric]:
         labels = ("type", "method")

@@ -18,7 +18,7 @@ from relevo.actors.core.deltas import DueMessage, DueReminder, ReminderChange
 from relevo.actors.core.identity import ActorRef, slot_of
 from relevo.actors.core.schedules import ReminderSchedule, occurrence
 from relevo.actors.reminders import Tick
-from relevo.actors.running.trials import DueKey, Trials, due_key
+from relevo.actors.running.due.trials import DueKey, Trials, due_key
 from relevo.actors.running.turn import CURRENT, FunctionWork
 from relevo.errors import (
     ActivationLost,

@@ -1,0 +1,1 @@
+"""Reminders and durable messages whose time has come."""
