@@ -116,7 +116,9 @@ async def test_a_killed_host_leaves_no_change_without_its_event_nor_the_reverse(
         "orders", MoveSubject(partition="eu"), "db2", switch=False, wait=60, by="eve"
     )
     await operator.across_a_kill("before_turn_commit", move, skip=1)  # what ends it
-    assert [(one.name, one.resource) for one in (await dbs.view()).partitions] == [("eu", "db2")]
+    assert [(one.name, one.resource) for one in [part async for part in dbs.partitions()]] == [
+        ("eu", "db2")
+    ]
     assert await operator.events_of("resolver/orders") == [
         ("resolver.created", None), ("resolver.resource_put", None),
         ("resolver.resource_put", None), ("resolver.partition_put", None),

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from relevo.errors import Conflict, InvalidValue
-from relevo.governance.core.cells import FILE_NAME_BYTES_MAX, csv_cell, file_name
+from relevo.governance.core.names import FILE_NAME_BYTES_MAX, file_name
 from relevo.governance.errors import Rejected, StaleSink
-from relevo.governance.sinks import CallableSink, CsvSink, FileSink
+from relevo.governance.sinks import CallableSink, CsvSink, FileSink, csv_cell
 from relevo.testing.faults import FaultBoard
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -98,7 +97,7 @@ class Cells(Generic[A]):
     async def add(self, cell: str, database_url: str, *, capacity: float = 1.0) -> None:
         """Add a database, or change its address or capacity; it is migrated when first used."""
         view = await self._resolver.view()
-        known = next((one for one in view.resources if one.name == cell), None)
+        known = _resource(view, cell)
         if (
             known is None or known.capacity != capacity
             or await self._address(known) != database_url
@@ -111,17 +110,16 @@ class Cells(Generic[A]):
     async def list(self) -> list[Cell]:
         """Return the cells by name."""
         view = await self._resolver.view()
-        tenants = Counter(one.resource for one in view.partitions)
         return sorted(
-            (Cell(one.name, tenants[one.name], one.capacity, one.draining)
+            (Cell(one.name, view.tallies[one.name].partitions, one.capacity, one.draining)
              for one in view.resources),
             key=lambda one: one.name,
         )  # fmt: skip
 
     async def cell_of(self, tenant: str) -> str | None:
         """Return the name of the cell in which a tenant is; None if it was never used."""
-        view = await self._resolver.view()
-        return next((one.resource for one in view.partitions if one.name == tenant), None)
+        partition = await self._resolver.partition(tenant)
+        return None if partition is None else partition.resource
 
     @asynccontextmanager
     async def use(self, tenant: str) -> AsyncIterator[A]:
@@ -143,10 +141,9 @@ class Cells(Generic[A]):
 
         Raises `Conflict` if the tenant is on another cell than `on`.
         """
-        view = await self._resolver.view()
-        if all(one.name != tenant for one in view.partitions):
+        if await self._resolver.partition(tenant) is None:
             try:
-                await self._resolver.add_partition(tenant, on=on or self._roomiest(view))
+                await self._resolver.add_partition(tenant, on=on or await self._roomiest())
             except Conflict:
                 if on is not None:
                     raise  # else another process has placed it at the same time
@@ -181,12 +178,10 @@ class Cells(Generic[A]):
         Returns how many are left. Raises `Conflict` if no other cell takes tenants.
         """
         await self._resolver.drain(cell)
-        while True:
-            view = await self._resolver.view()
-            tenants = [one.name for one in view.partitions if one.resource == cell]
-            if not tenants or copy is None:
-                return len(tenants)
-            await self.move(tenants[0], to=self._roomiest(view), copy=copy)
+        if copy is not None:
+            async for tenant in self._resolver.partitions(resource=cell):
+                await self.move(tenant.name, to=await self._roomiest(), copy=copy)
+        return (await self._resolver.view()).tallies[cell].partitions
 
     async def fill(self, cell: str) -> None:
         """Place new tenants on a cell again that was drained."""
@@ -203,10 +198,10 @@ class Cells(Generic[A]):
             if not isinstance(app, BaseException):
                 await app.close()
 
-    def _roomiest(self, view: ResolverView) -> str:
-        tenants = Counter(one.resource for one in view.partitions)
+    async def _roomiest(self) -> str:
+        view = await self._resolver.view()
         room = [
-            ((tenants[one.name] + 1) / one.capacity, one.name)
+            ((view.tallies[one.name].partitions + 1) / one.capacity, one.name)
             for one in view.resources if not one.draining
         ]  # fmt: skip
         if not room:
@@ -214,8 +209,10 @@ class Cells(Generic[A]):
         return min(room)[1]
 
     async def _cell(self, name: str) -> A:
-        view = await self._resolver.view()
-        return await self._open(next(one for one in view.resources if one.name == name))
+        resource = _resource(await self._resolver.view(), name)
+        if resource is None:
+            raise NotFound(f"there is no cell {name!r} in {self.name!r}; add it with add(…)")
+        return await self._open(resource)
 
     async def _open(self, resource: Resource) -> A:
         address = await self._address(resource)
@@ -245,6 +242,10 @@ class Cells(Generic[A]):
 
     def _owner(self, cell: str) -> str:
         return f"cell {self.name}/{cell}"
+
+
+def _resource(view: ResolverView, name: str) -> Resource | None:
+    return next((one for one in view.resources if one.name == name), None)
 
 
 class _CellsPart(Part[Cells[Any]]):

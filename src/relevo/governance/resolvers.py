@@ -8,7 +8,7 @@ async with dbs.use(user_id) as resolution:
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from msgspec import structs
@@ -42,7 +42,9 @@ if TYPE_CHECKING:
 
     CopyData = Callable[[str, str, str], Awaitable[None]]
 V = TypeVar("V")
-LOOK_SECONDS: Final = 0.05
+WAIT_SECONDS: Final = 5.0
+"""How long one call waits for a move to go on."""
+PAGE_ROWS: Final = 500
 ALIVE_SECONDS: Final = 5.0
 ERROR_LENGTH: Final = 1_000
 
@@ -67,7 +69,14 @@ class Resolver:
         self._reader = ""
         self._cache = Resolutions(options.rules)
         self._version = 0
+        self._first = asyncio.Lock()
+        """Held by a question without a version: its answer tells of no changes but moves."""
         self._refreshing: asyncio.Task[None] | None = None
+        self._reporting: asyncio.Task[None] | None = None
+        self._reported: set[tuple[str, int]] = set()
+        """Moves of which the resolver knows that nothing here uses the old resource."""
+        self._pauses: dict[tuple[str, int], asyncio.Task[None]] = {}
+        """Those who wait for the end of a move."""
 
     async def resolve(self, entity: str, *, stale_ok: bool = False) -> Resolution:
         """Return where an entity is; assigns it first if it is new.
@@ -122,6 +131,8 @@ class Resolver:
                 yield use.resolution
         finally:
             cache.end(use.number)
+            if cache is self._cache and self._unreported():
+                self._report()
 
     async def _begin(self, entity: str) -> Any:
         give_up = _now() + self.options.rules.max_pause
@@ -132,9 +143,31 @@ class Resolver:
                 return found
             if _now() > give_up:
                 raise Moving(f"the partition of {entity!r} in {self.name!r} is being moved")
-            await (self._fetch(entity) if isinstance(found, Missing) else self._refresh())
-            if isinstance(found, Paused):
-                await asyncio.sleep(LOOK_SECONDS)
+            if isinstance(found, Missing):
+                await self._fetch(entity)
+            else:
+                await self._await_move(found, give_up - _now())
+                await self._refresh()
+
+    async def _await_move(self, paused: Paused, seconds: float) -> None:
+        """Wait until a move has ended, with all others of this process that wait for it."""
+        key = (paused.subject, paused.generation)
+        if (waiting := self._pauses.get(key)) is None:
+            move = (await self._made()).await_move(*key, WAIT_SECONDS)
+            waiting = self._pauses[key] = self._holders.keep(_quietly(move))
+            waiting.add_done_callback(lambda _: self._pauses.pop(key, None))
+        await asyncio.wait({waiting}, timeout=max(0.0, seconds))
+
+    def _unreported(self) -> tuple[tuple[str, int], ...]:
+        """Return moves of which no older use is left here, unless the resolver knows that."""
+        quiet = [(one.subject, one.generation) for one in self._cache.quiet_moves()]
+        self._reported.intersection_update(quiet)
+        return tuple(one for one in quiet if one not in self._reported)
+
+    def _report(self) -> None:
+        """Let the resolver know at once that no use is left for which a move waits."""
+        if self._reporting is None or self._reporting.done():
+            self._reporting = self._holders.keep(_quietly(self._refresh()))
 
     async def add_resource(self, name: str, data: Any = None, *, capacity: float = 1.0) -> Resource:
         """Add a resource with data of your own, or change it."""
@@ -165,8 +198,21 @@ class Resolver:
         await (await self._made()).remove(resource)
 
     async def view(self) -> ResolverView:
-        """Return partitions, resources and moves."""
+        """Return resources and moves, and how many partitions and entities there are."""
         return await (await self._made()).view()
+
+    async def partition(self, name: str) -> Partition | None:
+        """Return a partition; None if there is none."""
+        return await (await self._made()).partition(name)
+
+    async def partitions(self, *, resource: str | None = None) -> AsyncIterator[Partition]:
+        """Yield the partitions by name, or those of one resource."""
+        after: str | None = ""
+        while after is not None:
+            page = await (await self._made()).partitions(after, PAGE_ROWS, resource)
+            for one in page.items:
+                yield one
+            after = page.end
 
     async def split(self, partition: str, *, into: str, at: str | None = None) -> int:
         """Give half of the entities of a partition, or those from `at` on, to a new partition.
@@ -180,7 +226,7 @@ class Resolver:
         return await self._changed((await self._made()).merge(partition, into))
 
     async def plan_rebalance(self) -> list[PlannedMove]:
-        """Return moves after which resources are loaded as their capacity says."""
+        """Return moves after which resources are loaded as their capacity says; 10,000 at most."""
         return await (await self._made()).plan()
 
     async def apply(self, plan: list[PlannedMove], *, copy: CopyData | None = None) -> None:
@@ -220,9 +266,8 @@ class Resolver:
         view = await resolver.view()
         if resource not in {one.name for one in view.resources}:
             raise NotFound(f"there is no resource {resource!r}; nothing was moved")
-        for one in view.partitions:
-            if one.resource == resource:
-                await self._changed(self._move(resolver, one.name, to, copy, switch=switch))
+        async for one in self.partitions(resource=resource):
+            await self._changed(self._move(resolver, one.name, to, copy, switch=switch))
 
     async def _changed(self, change: Awaitable[V]) -> V:
         """Make a change, of which this process knows when it returns."""
@@ -237,11 +282,11 @@ class Resolver:
         move = await resolver.begin_move(partition, to, switch, copy is not None)
         if move is None:
             return
+        await self._refresh()
         while True:
-            stage = await resolver.step_move(partition, to, move.generation)
+            stage = await resolver.step_move(partition, to, move.generation, WAIT_SECONDS)
             if stage != "wait":
                 break
-            await asyncio.sleep(LOOK_SECONDS)
         if stage == "returned":
             raise Conflict(f"the move of partition {partition!r} was given up; begin it again")
         if copy is None or stage == "moved":
@@ -273,6 +318,7 @@ class Resolver:
             return
         self._life, self._reader = life, new_ticket() if life is None else str(life.incarnation)
         self._cache, self._version = Resolutions(self.options.rules), 0
+        self._reported.clear()
 
     async def _fetch(self, entity: str) -> Resolution:
         cache, asked_at = self._cache, _now()
@@ -283,22 +329,38 @@ class Resolver:
         return resolution
 
     async def _refresh(self) -> None:
-        await self._ask(None)
+        while (found := await self._ask(None)).version < found.newest:
+            pass  # it has missed more than one answer tells
 
     async def _ask(self, entity: str | None) -> Resolved:
+        """Ask where an entity is, and take in what has changed.
+
+        The first answer gives the version from which on answers tell of changes.
+        """
         self._renew_reader()
+        if self._version:
+            return await self._ask_since(entity)
+        async with self._first:
+            return await self._ask_since(entity)
+
+    async def _ask_since(self, entity: str | None) -> Resolved:
         resolver = await self._made()
-        cache, asked_at = self._cache, _now()
-        quiet = tuple((one.subject, one.generation) for one in cache.quiet_moves())
-        life = self._life
-        note = ReaderNote(self._reader, None if life is None else str(life.incarnation), quiet)
-        choice = None
-        if self._assign is not None and entity is not None and not cache.knows(entity):
-            choice = self._assign(entity)
-        found = await resolver.resolve(entity, note, self._version, choice)
+        cache, version, asked_at = self._cache, self._version, _now()
+        quiet = self._unreported()
+        found = None if quiet else await resolver.look(entity, self._reader, version)
+        if found is None:
+            host = None if self._life is None else str(self._life.incarnation)
+            note, choice = ReaderNote(self._reader, host, quiet), None
+            if self._assign is not None and entity is not None and not cache.knows(entity):
+                choice = self._assign(entity)
+            found = await resolver.resolve(entity, note, version, choice)
         if cache is self._cache:
-            cache.learn(found.notices, asked_at, complete=True)
+            complete = found.version == found.newest
+            cache.learn(found.notices, asked_at, complete=complete, resources=found.resources)
             self._version = max(self._version, found.version)
+            self._reported.update(quiet)
+            if self._unreported():
+                self._report()
             if self._refreshing is None or self._refreshing.done():
                 self._refreshing = self._holders.keep(self._keep_fresh())
         return found
@@ -326,6 +388,12 @@ class Resolver:
 
 async def _never() -> bool:
     return False
+
+
+async def _quietly(work: Awaitable[None]) -> None:
+    """Do what is done again if it fails."""
+    with suppress(RelevoError):
+        await work
 
 
 def _now() -> float:

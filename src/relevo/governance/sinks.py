@@ -16,18 +16,21 @@ import io
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
 from relevo.errors import Conflict, InvalidValue
-from relevo.governance.core.cells import csv_cell, file_name
+from relevo.governance.core.names import file_name
 from relevo.governance.errors import Rejected
 from relevo.governance.recorded_file import RecordedFile
 from relevo.kernel import callables
 
 if TYPE_CHECKING:
     from typing import Self
+
+
+FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 class SinkFence(Protocol):
@@ -231,3 +234,10 @@ async def _called(function: Callable[..., Any], *args: Any) -> Any:
         return await function(*args)
     result = await asyncio.to_thread(function, *args)
     return await result if inspect.isawaitable(result) else result
+
+
+def csv_cell(value: Any) -> Any:
+    """Return a cell that no spreadsheet runs: text that looks like a formula gets an apostrophe."""
+    if isinstance(value, str) and value.startswith(FORMULA):
+        return f"'{value}"
+    return value

@@ -88,10 +88,16 @@ class Moves(RuleBasedStateMachine):
             for name, generation in self.catalogue.removed.items()
         ]
         cache = self.caches[host]
-        cache.learn(notices, self.now, complete=True)
+        resources = {one.name: one.generation for one in self.catalogue.resources.values()}
+        cache.learn(notices, self.now, complete=True, resources=resources)
         for notice in cache.quiet_moves():
             if self.move is not None and notice.subject == self.move.subject:
                 self.move = moves.report(self.move, host, notice.generation)
+
+    @rule(name=st.sampled_from(["db1", "db2"]), data=st.integers(0, 3))
+    def resource_changes(self, name: str, data: int) -> None:
+        """Resolutions from before are not used again."""
+        self.catalogue.add_resource(Resource(name, data))
 
     @rule(
         what=st.sampled_from(["split", "merge", "pin", "detach"]), data=st.data(),

@@ -10,7 +10,7 @@ from relevo.actors.interfaces import Interface
 from relevo.actors.markers import method
 from relevo.errors import Conflict, InUse, InvalidValue, NotFound, SettingsMismatch
 from relevo.governance.calls.gates import GateRef
-from relevo.governance.core.assignments import Assignment, Partition, Resolution, Resource
+from relevo.governance.core.assignments import Assignment, Partition, Resolution, Resource, Tally
 from relevo.governance.core.moves import Move, MoveRules
 from relevo.governance.core.rebalancing import PlannedMove
 from relevo.governance.core.resolutions import Notice
@@ -43,18 +43,40 @@ class Resolved(Struct, frozen=True):
 
     resolution: Resolution | None
     notices: tuple[Notice, ...]
-    """All that has changed since the version that the reader knows."""
+    """What has changed of partitions since the version that the reader knows."""
     version: int
+    """Up to which version; there is more if it is below `newest`."""
+    newest: int
+    resources: dict[str, int] = {}
+    """Generations of resources that have changed since then."""
 
 
 class ResolverView(Struct, frozen=True):
-    """The partitions and resources of a resolver."""
+    """A resolver, without its partitions and entities."""
 
-    partitions: tuple[Partition, ...]
     resources: tuple[Resource, ...]
+    tallies: dict[str, Tally]
+    """What is on each resource."""
     moves: tuple[Move, ...]
-    entities: int
     options: ResolverOptions
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions there are."""
+        return sum(one.partitions for one in self.tallies.values())
+
+    @property
+    def entities(self) -> int:
+        """How many entities have a partition."""
+        return sum(one.entities for one in self.tallies.values())
+
+
+class PartitionPage(Struct, frozen=True):
+    """Some partitions, by name."""
+
+    items: tuple[Partition, ...]
+    end: str | None
+    """The name after which the next page begins; None after the last one."""
 
 
 _ERRORS = (
@@ -68,6 +90,10 @@ class ResolverCalls(Interface):
     @method(idempotent=True, raises=_ERRORS)
     async def declare(self, options: ResolverOptions) -> bool:
         """Make the resolver; whether it is new. Raises `SettingsMismatch` if it has others."""
+
+    @method(idempotent=True, read_only=True, raises=_ERRORS)
+    async def look(self, entity: str | None, reader: str, version: int) -> Resolved | None:
+        """As `resolve`, where that changes nothing; else None."""
 
     @method(idempotent=True, raises=_ERRORS)
     async def resolve(
@@ -127,8 +153,17 @@ class ResolverCalls(Interface):
         """Mark a partition as moving; None if it is there, or was switched at once."""
 
     @method(idempotent=True, raises=_ERRORS)
-    async def step_move(self, partition: str, to: str, generation: int) -> MoveStage:
-        """Return how a move stands; its mover counts as alive."""
+    async def step_move(
+        self, partition: str, to: str, generation: int, wait: float = 0.0
+    ) -> MoveStage:
+        """Return how a move stands; its mover counts as alive.
+
+        While uses are waited for, it answers after `wait` seconds, or as soon as they have ended.
+        """
+
+    @method(idempotent=True, raises=_ERRORS)
+    async def await_move(self, partition: str, generation: int, wait: float) -> None:
+        """Return when a move has ended, or after `wait` seconds."""
 
     @method(idempotent=True, raises=_ERRORS)
     async def end_move(self, partition: str, to: str, generation: int, error: str) -> None:
@@ -138,6 +173,17 @@ class ResolverCalls(Interface):
     async def plan(self) -> list[PlannedMove]:
         """Return moves after which resources are loaded as their capacity says."""
 
-    @method(idempotent=True, raises=_ERRORS)
+    @method(idempotent=True, read_only=True, raises=_ERRORS)
     async def view(self) -> ResolverView:
-        """Return partitions and resources."""
+        """Return resources, moves, and how much there is."""
+
+    @method(idempotent=True, read_only=True, raises=_ERRORS)
+    async def partition(self, name: str) -> Partition | None:
+        """Return a partition; None if there is none."""
+
+    @method(idempotent=True, read_only=True, raises=_ERRORS)
+    async def partitions(self, after: str, limit: int, resource: str | None) -> PartitionPage:
+        """Return partitions beyond a name; those of one resource if it is named.
+
+        There may be fewer than `limit` before the last page.
+        """

@@ -8,25 +8,28 @@
 The first resolution of an entity chooses its partition, and the choice is kept. Everything that
 changes gets the next number of the resolver, its generation; so generations only grow, and a
 cache fetches what is younger than what it has.
+
+A catalogue need not know all: what a method is about must have been restored before. What has
+changed is in `take_changes`, so that no more than that is stored.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final, Literal, assert_never
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from relevo.errors import Conflict, InUse, InvalidValue, NotFound
+from relevo.governance.core.choices import choose
+from relevo.governance.core.names import checked_name, own_name
 from relevo.governance.errors import UnassignedEntity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
 Policy = Literal["hash", "range", "least_loaded", "explicit"]
 POLICIES: Final = ("hash", "range", "least_loaded", "explicit")
-NAME_LENGTH_MAX: Final = 256
 
 
 class Resource(Struct, frozen=True):
@@ -78,6 +81,22 @@ class Resolution(Struct, frozen=True):
     resolver: str = ""
 
 
+class Tally(Struct):
+    """What is on a resource."""
+
+    partitions: int = 0
+    entities: int = 0
+
+
+class CatalogueChanges(Struct):
+    """What has changed of a catalogue."""
+
+    partitions: dict[str, int] = field(default_factory=dict)
+    """The generations that partitions had before, by name; 0 for new ones."""
+    entities: set[str] = field(default_factory=set)
+    resources: set[str] = field(default_factory=set)
+
+
 class Catalogue:
     """Entities, partitions and resources of one resolver."""
 
@@ -95,8 +114,16 @@ class Catalogue:
         self.entities: dict[str, Assignment] = {}
         self.removed: dict[str, int] = {}
         """Partitions that were merged into others, with the generation in which they ended."""
+        self.tallies: dict[str, Tally] = {}
+        """What is on each resource."""
         self._loads: Counter[str] = Counter()
         """Entities by partition."""
+        self._changes = CatalogueChanges()
+
+    def take_changes(self) -> CatalogueChanges:
+        """Return what has changed since this was asked last."""
+        changes, self._changes = self._changes, CatalogueChanges()
+        return changes
 
     def resolve(self, entity: str, choice: str | None = None) -> Resolution:
         """Return where an entity is; assigns it first if it is new, to the choice if there is one.
@@ -108,9 +135,12 @@ class Catalogue:
         if assignment is None:
             chosen = self._choose(entity) if choice is None else self._checked(entity, choice)
             assignment = self._assign(entity, chosen, pinned=False)
-        partition = self.partitions[assignment.partition]
+        return self.resolution(entity, assignment, self.partitions[assignment.partition])
+
+    def resolution(self, entity: str, assignment: Assignment, partition: Partition) -> Resolution:
+        """Return where an entity with this assignment is."""
         resource = self.resources[partition.resource]
-        generation = max(assignment.generation, partition.generation)
+        generation = max(assignment.generation, partition.generation, resource.generation)
         return Resolution(entity, partition.name, resource, generation, partition.generation)
 
     def entities_of(self, partition: str) -> Iterator[str]:
@@ -123,17 +153,25 @@ class Catalogue:
 
     def resource_load(self, resource: str) -> int:
         """Return how many entities a resource has."""
-        return sum(
-            self._loads[one.name] for one in self.partitions.values() if one.resource == resource
-        )
+        return self.tallies[resource].entities
+
+    def restore_resource(self, resource: Resource, tally: Tally) -> None:
+        """Take in a resource as it was stored, with what is on it."""
+        self.resources[resource.name], self.tallies[resource.name] = resource, tally
+
+    def restore_partition(self, partition: Partition, load: int) -> None:
+        """Take in a partition as it was stored, with its number of entities."""
+        self.partitions[partition.name], self._loads[partition.name] = partition, load
 
     def restore_entity(self, entity: str, assignment: Assignment) -> None:
         """Take in an assignment as it was stored."""
-        if (known := self.entities.get(entity)) is not None:
-            self._loads[known.partition] -= 1
         self.entities[entity] = assignment
-        self._loads[assignment.partition] += 1
-        self.version = max(self.version, assignment.generation)
+
+    def forget(self, *, but: Collection[str]) -> None:
+        """Forget entities and partitions, which can be restored, but for some partitions."""
+        self.entities.clear()
+        for name in [name for name in self.partitions if name not in but]:
+            del self.partitions[name], self._loads[name]
 
     def add_resource(self, resource: Resource) -> Resource:
         """Add a resource, or change its data and capacity."""
@@ -148,6 +186,7 @@ class Catalogue:
             return known
         stored = structs.replace(resource, generation=self.next_generation())
         self.resources[resource.name] = stored
+        self._tally(resource.name)
         return stored
 
     def drain_resource(self, name: str, *, draining: bool = True) -> Resource:
@@ -157,13 +196,12 @@ class Catalogue:
     def remove_resource(self, name: str) -> None:
         """Remove a resource that no partition points to; raises `InUse`."""
         self.resource(name)
-        users = sorted(one.name for one in self.partitions.values() if one.resource == name)
-        if users:
+        if users := self.tallies[name].partitions:
             raise InUse(
-                f"{len(users)} partitions are on resource {name!r}, first {users[0]!r}; move them"
-                " to another one first"
+                f"{users} partitions are on resource {name!r}; move them to another one first"
             )
-        del self.resources[name]
+        del self.resources[name], self.tallies[name]
+        self._changes.resources.add(name)
         self.next_generation()
 
     def add_partition(self, name: str, *, on: str, low: str = "") -> Partition:
@@ -181,9 +219,7 @@ class Catalogue:
         shared = (one for one in self.partitions.values() if not one.own)
         if self._policy == "range" and any(one.low == low for one in shared):
             raise Conflict(f"another partition begins at {low!r}; split it instead")
-        self.removed.pop(name, None)
-        self.partitions[name] = Partition(name, on, self.next_generation(), low)
-        return self.partitions[name]
+        return self._put(Partition(name, on, self.next_generation(), low))
 
     def point(self, partition: str, resource: str, *, is_quiet: bool = False) -> Partition:
         """Point a partition to a resource, at the end of a move; `is_quiet` if uses have ended."""
@@ -193,8 +229,7 @@ class Catalogue:
             known, resource=resource, generation=self.next_generation(),
             origins=() if is_quiet else known.origins,
         )  # fmt: skip
-        self.partitions[partition] = changed
-        return changed
+        return self._put(changed)
 
     def touch(self, partition: str) -> Partition:
         """Give a partition a new generation: resolutions before are stale."""
@@ -206,14 +241,14 @@ class Catalogue:
         source = self.partition(assignment.partition)
         if source.own and self._loads[source.name] == 1:
             return source
-        name = _own_name(entity)
+        name = own_name(entity)
         if name in self.partitions:
             raise Conflict(f"there is a partition {name!r} already, which has not {entity!r} alone")
-        self.partitions[name] = Partition(
+        made = self._put(Partition(
             name, source.resource, self.next_generation(), own=True, origins=self._left(source.name)
-        )
+        ))  # fmt: skip
         self._assign(entity, name, pinned=True)
-        return self.partitions[name]
+        return made
 
     def _left(self, source: str) -> tuple[tuple[str, int], ...]:
         """Outdate what is known of a partition that entities leave; returns their origins."""
@@ -226,7 +261,7 @@ class Catalogue:
         target, known = self.partition(partition), self.entities.get(entity)
         if known is not None and known.partition != partition:
             origins = (*target.origins, *self._left(known.partition))
-            self.partitions[partition] = structs.replace(target, origins=origins)
+            self._put(structs.replace(target, origins=origins))
         return self._assign(entity, partition, pinned=True)
 
     def split(self, partition: str, into: str, *, at: str | None = None) -> list[str]:
@@ -248,7 +283,7 @@ class Catalogue:
         if into in self.partitions:
             raise Conflict(f"there is a partition {into!r} already; use another name")
         made = self.add_partition(into, on=source.resource, low=at)
-        self.partitions[into] = structs.replace(made, origins=self._left(partition))
+        self._put(structs.replace(made, origins=self._left(partition)))
         moved = [name for name in names if name >= at and not self.entities[name].pinned]
         for name in moved:
             self._assign(name, into, pinned=False)
@@ -269,11 +304,10 @@ class Catalogue:
             self._assign(name, into, pinned=self.entities[name].pinned)
         low = target.low if source.own else min(source.low, target.low)
         origins = self._left(partition)
+        self._tally(source.resource).partitions -= 1
         del self.partitions[partition], self._loads[partition]
         self.removed[partition] = origins[-1][1]
-        self.partitions[into] = structs.replace(
-            target, low=low, origins=(*target.origins, *origins)
-        )
+        self._put(structs.replace(target, low=low, origins=(*target.origins, *origins)))
         self.touch(into)
         return moved
 
@@ -294,33 +328,49 @@ class Catalogue:
         self.version += 1
         return self.version
 
+    def _put(self, partition: Partition) -> Partition:
+        name, known = partition.name, self.partitions.get(partition.name)
+        before = self.removed.pop(name, 0) if known is None else known.generation
+        self._changes.partitions.setdefault(name, before)
+        if known is None or known.resource != partition.resource:
+            if known is not None:
+                self._count(known.resource, -1, -self._loads[name])
+            self._count(partition.resource, 1, self._loads[name])
+        self.partitions[name] = partition
+        return partition
+
+    def _tally(self, resource: str) -> Tally:
+        """Return what is on a resource, to change it."""
+        self._changes.resources.add(resource)
+        return self.tallies.setdefault(resource, Tally())
+
+    def _count(self, resource: str, partitions: int, entities: int) -> None:
+        tally = self._tally(resource)
+        tally.partitions += partitions
+        tally.entities += entities
+
     def _assign(self, entity: str, partition: str, *, pinned: bool) -> Assignment:
         known = self.entities.get(entity)
         if known is not None and (known.partition, known.pinned) == (partition, pinned):
             return known
         assignment = Assignment(partition, self.next_generation(), pinned)
-        self.restore_entity(entity, assignment)
+        if known is not None:
+            self._load_more(known.partition, -1)
+        self._load_more(partition, 1)
+        self.entities[entity] = assignment
+        self._changes.entities.add(entity)
         return assignment
+
+    def _load_more(self, name: str, entities: int) -> None:
+        partition = self.partitions[name]
+        self._changes.partitions.setdefault(name, partition.generation)
+        self._loads[name] += entities
+        self._count(partition.resource, 0, entities)
 
     def _choose(self, entity: str) -> str:
         if callable(self._policy):
             return self._checked(entity, self._policy(entity))
-        if self._policy == "explicit":
-            raise UnassignedEntity(f"entity {entity!r} has no partition; pin it to one first")
-        shared = [one for one in self.partitions.values() if not one.own]
-        open_ = [one for one in shared if not self.resources[one.resource].draining] or shared
-        if not open_:
-            raise UnassignedEntity(
-                f"entity {entity!r} has no partition: there is none; add one first"
-            )
-        match self._policy:
-            case "hash":
-                return max(open_, key=lambda one: _weight(entity, one.name)).name
-            case "range":
-                return self._in_range(entity)
-            case "least_loaded":
-                return min(open_, key=self._fullness).name
-        assert_never(self._policy)
+        return choose(self, self._policy, entity)
 
     def _checked(self, entity: str, name: str) -> str:
         if name not in self.partitions:
@@ -330,44 +380,8 @@ class Catalogue:
             )
         return name
 
-    def _in_range(self, entity: str) -> str:
-        below = [one for one in self.partitions.values() if one.low <= entity and not one.own]
-        if not below:
-            raise UnassignedEntity(
-                f"entity {entity!r} is before every partition; add one with low={entity!r} or less"
-            )
-        return max(below, key=lambda one: one.low).name
-
-    def _fullness(self, partition: Partition) -> tuple[float, int, str]:
-        resource = self.resources[partition.resource]
-        full = (self.resource_load(resource.name) + 1) / resource.capacity
-        return (full, self._loads[partition.name], partition.name)
-
-
-def checked_name(name: Any, what: str) -> str:
-    """Return the name of an entity, a partition or a resource; raises `InvalidValue`."""
-    if not isinstance(name, str) or not 1 <= len(name) <= NAME_LENGTH_MAX:
-        raise InvalidValue(
-            f"the name of the {what} is {str(name)[:80]!r}; it must be text of 1 to"
-            f" {NAME_LENGTH_MAX} characters",
-            pointer=what,
-        )
-    return name
-
-
-def _own_name(entity: str) -> str:
-    if len(entity) + 7 <= NAME_LENGTH_MAX:
-        return f"entity/{entity}"
-    digest = blake2b(entity.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-    return f"entity/{entity[:200]}~{digest}"
-
-
-def _weight(entity: str, partition: str) -> bytes:
-    """Rendezvous hashing: another partition takes entities only for itself."""
-    text = f"{len(entity)}:{entity}{partition}"
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-
 
 def _listed(names: dict[str, Any]) -> str:
+    """Return the first names; there may be more that are not restored."""
     shown = ", ".join(sorted(names)[:10]) or "none"
-    return shown if len(names) <= 10 else f"{shown} and {len(names) - 10} more"
+    return shown if len(names) <= 10 else f"{shown} and more"

@@ -19,7 +19,7 @@ from msgspec import Struct
 from relevo.governance.core.assignments import Resolution
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from relevo.governance.core.moves import MoveRules
 
@@ -42,6 +42,7 @@ class Paused(Struct, frozen=True):
     """The partition is being moved: wait until it is stable again."""
 
     subject: str
+    generation: int
 
 
 class Notice(Struct, frozen=True):
@@ -68,6 +69,10 @@ class Resolutions:
         self._entries: dict[str, _Entry] = {}
         self._notices: dict[str, Notice] = {}
         """The youngest of each partition."""
+        self._moving: set[str] = set()
+        """Partitions that are being moved."""
+        self._resources: dict[str, int] = {}
+        """Generations of resources that have changed."""
         self._uses: dict[int, Use] = {}
         self._number = 0
 
@@ -108,7 +113,7 @@ class Resolutions:
         if entry is not None:
             notice = self._notices.get(entry.resolution.partition)
             if notice is not None and notice.moving:
-                return Paused(notice.subject)
+                return Paused(notice.subject, notice.generation)
         resolution = self.get(entity, now)
         if resolution is None:
             return Missing()
@@ -125,15 +130,22 @@ class Resolutions:
         """Return uses that are to be canceled: they have lasted as long as they may."""
         return [use for use in self._uses.values() if use.deadline <= now]
 
-    def learn(self, notices: Iterable[Notice], asked_at: float, *, complete: bool = False) -> None:
-        """Take in what has changed; `complete` if nothing else has since the last time.
+    def learn(
+        self, notices: Iterable[Notice], asked_at: float, *, complete: bool = False,
+        resources: Mapping[str, int] | None = None,
+    ) -> None:  # fmt: skip
+        """Take in what has changed, and of `resources` their generations.
 
-        Then all that is not outdated is as fresh as if it had been asked for now.
+        `complete` if nothing else has since the last time. Then all that is not outdated is as
+        fresh as if it had been asked for now.
         """
         for notice in notices:
             known = self._notices.get(notice.subject)
             if known is None or notice.generation >= known.generation:
                 self._notices[notice.subject] = notice
+                (self._moving.add if notice.moving else self._moving.discard)(notice.subject)
+        for name, generation in (resources or {}).items():
+            self._resources[name] = max(generation, self._resources.get(name, 0))
         if complete:
             for entry in self._entries.values():
                 if not self._is_outdated(entry.resolution):
@@ -154,15 +166,15 @@ class Resolutions:
 
     def quiet_moves(self) -> list[Notice]:
         """Return the moves of which this host has no older use left: it reports them."""
-        return [
-            notice for notice in self._notices.values()
-            if notice.moving and self.is_quiet(notice.subject, notice.generation)
-        ]  # fmt: skip
+        moving = [self._notices[subject] for subject in sorted(self._moving)]
+        return [one for one in moving if self.is_quiet(one.subject, one.generation)]
 
     def forget(self, entity: str) -> None:
         """Forget what is known of an entity: a gate refused it as outdated."""
         self._entries.pop(entity, None)
 
     def _is_outdated(self, resolution: Resolution) -> bool:
-        notice = self._notices.get(resolution.partition)
-        return notice is not None and resolution.generation < notice.generation
+        notice, resource = self._notices.get(resolution.partition), resolution.resource
+        if notice is not None and resolution.generation < notice.generation:
+            return True
+        return resource.generation < self._resources.get(resource.name, 0)

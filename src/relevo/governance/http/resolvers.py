@@ -18,8 +18,9 @@ from relevo.errors import (
     SettingsMismatch,
 )
 from relevo.governance.calls.resolver_calls import ResolverOptions
-from relevo.governance.core.assignments import NAME_LENGTH_MAX, Partition, Policy
+from relevo.governance.core.assignments import Partition, Policy
 from relevo.governance.core.moves import MoveRules
+from relevo.governance.core.names import NAME_BYTES_MAX
 from relevo.governance.core.rebalancing import PlannedMove
 from relevo.governance.errors import Moving, UnassignedEntity
 from relevo.governance.http.models import WAIT_SECONDS_MAX, ByName
@@ -49,13 +50,13 @@ _COMMON: Final = (NotFound, NoHost, OutcomeUnknown)
 operation = Operations(scope="resolver:{name}", errors=_COMMON)
 
 ResourceName = Annotated[
-    str, Meta(min_length=1, max_length=NAME_LENGTH_MAX, description="The resource.")
+    str, Meta(min_length=1, max_length=NAME_BYTES_MAX, description="The resource.")
 ]
 PartitionName = Annotated[
-    str, Meta(min_length=1, max_length=NAME_LENGTH_MAX, description="The partition.")
+    str, Meta(min_length=1, max_length=NAME_BYTES_MAX, description="The partition.")
 ]
 EntityName = Annotated[
-    str, Meta(min_length=1, max_length=NAME_LENGTH_MAX, description="The entity, such as a user.")
+    str, Meta(min_length=1, max_length=NAME_BYTES_MAX, description="The entity, such as a user.")
 ]
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 
@@ -199,7 +200,7 @@ class PutPartition(ByName, frozen=True, kw_only=True):
     on: ResourceName
     low: Annotated[
         str,
-        Meta(max_length=NAME_LENGTH_MAX, description="The first entity in it, of ranges."),
+        Meta(max_length=NAME_BYTES_MAX, description="The first entity in it, of ranges."),
     ] = ""
 
 
@@ -262,14 +263,14 @@ class SplitPartition(ByName, frozen=True, kw_only=True):
 
     partition: PartitionName
     into: Annotated[
-        str, Meta(min_length=1, max_length=NAME_LENGTH_MAX, description="The new partition.")
+        str, Meta(min_length=1, max_length=NAME_BYTES_MAX, description="The new partition.")
     ]
     at: (
         Annotated[
             str,
             Meta(
                 min_length=1,
-                max_length=NAME_LENGTH_MAX,
+                max_length=NAME_BYTES_MAX,
                 description="The first entity of the new one; by default it gets half of them.",
             ),
         ]
@@ -282,7 +283,7 @@ class MergePartition(ByName, frozen=True, kw_only=True):
 
     partition: PartitionName
     into: Annotated[
-        str, Meta(min_length=1, max_length=NAME_LENGTH_MAX, description="The one that stays.")
+        str, Meta(min_length=1, max_length=NAME_BYTES_MAX, description="The one that stays.")
     ]
 
 

@@ -17,7 +17,7 @@ from relevo.kernel.pages import Fetched, first
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from relevo.governance.calls.resolver_calls import ResolverView
+    from relevo.governance.calls.resolver_calls import PartitionPage, ResolverView
     from relevo.governance.core.assignments import Assignment, Partition, Resolution, Resource
     from relevo.governance.core.rebalancing import PlannedMove
 
@@ -105,7 +105,7 @@ class ResolverService(KitService):
         return ResolverDetails(
             name=name, assign=view.options.assign, max_stale=rules.max_stale,
             max_pause=rules.max_pause, use_ttl=rules.use_ttl, entities=view.entities,
-            partitions=len(view.partitions), resources=len(view.resources),
+            partitions=view.partitions, resources=len(view.resources),
             moves=tuple(
                 ShownMove(
                     partition=one.subject, source=one.source, target=one.target, state=one.state,
@@ -122,24 +122,27 @@ class ResolverService(KitService):
     async def resources(self, name: str, after: str, limit: int) -> Fetched[ShownResource]:
         """Return resources beyond a name, without their data."""
         view = await self.view(name)
-        used: dict[str, int] = {}
-        for one in view.partitions:
-            used[one.resource] = used.get(one.resource, 0) + 1
         later = sorted((one for one in view.resources if one.name > after), key=_name)
         return first(later, limit).each(
             lambda one: ShownResource(
                 name=one.name, capacity=one.capacity, draining=one.draining,
-                generation=one.generation, partitions=used.get(one.name, 0),
+                generation=one.generation, partitions=view.tallies[one.name].partitions,
             )
         )  # fmt: skip
 
     async def partitions(self, name: str, after: str, limit: int) -> Fetched[Partition]:
         """Return partitions beyond a name."""
-        view = await self.view(name)
-        return first(sorted((one for one in view.partitions if one.name > after), key=_name), limit)
+        proxy = await self._proxy(name)
+        found: list[Partition] = []
+        end: str | None = after
+        while end is not None and len(found) <= limit:
+            page: PartitionPage = await proxy.partitions(end, limit + 1 - len(found), None)
+            found += page.items
+            end = page.end
+        return first(found, limit)
 
     async def view(self, name: str) -> ResolverView:
-        """Return all of a resolver but its entities; raises `NotFound`."""
+        """Return the resources and moves of a resolver; raises `NotFound`."""
         found: ResolverView = await (await self._proxy(name)).view()
         return found
 
@@ -204,16 +207,18 @@ class ResolverService(KitService):
         """Move a partition, an entity, or all partitions of a resource; nothing is copied."""
         view = await self.view(name)
         if subject.entity is not None:
-            _check(view, [(None, to)])
-            partition = await (await self._proxy(name, by)).detach(subject.entity)
-            moves = [(partition, to)]
+            _check(view, [to])
+            moves = [(await (await self._proxy(name, by)).detach(subject.entity), to)]
         elif subject.resource is not None:
-            _check(view, [(None, subject.resource)])
-            moves = [(one.name, to) for one in view.partitions if one.resource == subject.resource]
+            _check(view, [subject.resource])
+            resolver = self._resolver(name, view, by)
+            users = resolver.partitions(resource=subject.resource)
+            moves = [(one.name, to) async for one in users]
         else:
             assert subject.partition is not None
             moves = [(subject.partition, to)]
-        return await self.move_all(name, moves, switch=switch, wait=wait, by=by)
+            await self._check_partitions(name, moves)
+        return await self._move_each(name, view, moves, switch=switch, wait=wait, by=by)
 
     async def move_all(
         self, name: str, moves: Sequence[tuple[str, str]], *, switch: bool, wait: float,
@@ -224,10 +229,16 @@ class ResolverService(KitService):
         Waits so many seconds. A move that has begun then ends by itself; those after it begin as
         long as this process runs.
         """
+        await self._check_partitions(name, moves)
         view = await self.view(name)
-        _check(view, moves)
-        governance = self.governance
-        resolver = Resolver(name, view.options, governance.actors, governance.holders, by=by)
+        return await self._move_each(name, view, moves, switch=switch, wait=wait, by=by)
+
+    async def _move_each(
+        self, name: str, view: ResolverView, moves: Sequence[tuple[str, str]], *, switch: bool,
+        wait: float, by: str | None,
+    ) -> MoveOutcome:  # fmt: skip
+        _check(view, [to for _, to in moves])
+        resolver = self._resolver(name, view, by)
         errors: list[Exception] = []
 
         async def work() -> None:
@@ -237,28 +248,35 @@ class ResolverService(KitService):
             except Exception as error:  # its caller raises it, if that still waits
                 errors.append(error)
 
-        task = governance.holders.run(work())
+        task = self.governance.holders.run(work())
         await asyncio.wait({task}, timeout=wait)
         if errors:
             raise errors[0]
         return MoveOutcome(task.done())
 
+    async def _check_partitions(self, name: str, moves: Sequence[tuple[str, str]]) -> None:
+        proxy = await self._proxy(name)
+        for partition, _ in moves:
+            if await proxy.partition(partition) is None:
+                raise NotFound(f"there is no partition {partition!r}; nothing was moved")
+
+    def _resolver(self, name: str, view: ResolverView, by: str | None) -> Resolver:
+        governance = self.governance
+        return Resolver(name, view.options, governance.actors, governance.holders, by=by)
+
     async def _proxy(self, name: str, by: str | None = None) -> Any:
         return await self.proxy(ResolverCalls, name, by)
 
 
-def _check(view: ResolverView, moves: Sequence[tuple[str | None, str]]) -> None:
+def _check(view: ResolverView, targets: Sequence[str]) -> None:
     """Refuse all of the moves if one of them leads from or to nowhere."""
-    partitions = {one.name for one in view.partitions}
     resources = {one.name for one in view.resources}
-    for partition, to in moves:
-        if partition is not None and partition not in partitions:
-            raise NotFound(f"there is no partition {partition!r}; nothing was moved")
+    for to in targets:
         if to not in resources:
             raise NotFound(f"there is no resource {to!r}; nothing was moved")
 
 
-def _name(one: Resource | Partition) -> str:
+def _name(one: Resource) -> str:
     return one.name
 
 
@@ -267,5 +285,5 @@ def _summary(name: str, view: ResolverView | None) -> ResolverSummary:
         return ResolverSummary(name=name)
     return ResolverSummary(
         name=name, assign=view.options.assign, entities=view.entities,
-        partitions=len(view.partitions), resources=len(view.resources), moving=len(view.moves),
+        partitions=view.partitions, resources=len(view.resources), moving=len(view.moves),
     )  # fmt: skip
