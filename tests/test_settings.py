@@ -162,3 +162,20 @@ def test_placement_groups_are_a_list_in_the_environment() -> None:
 def test_settings_of_actors_have_bounds(given: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match=next(iter(given))):
         settings.load(given, environ={})
+
+
+def test_each_setting_says_where_it_comes_from(tmp_path: Path) -> None:
+    file = tmp_path / "relevo.toml"
+    file.write_text('port = 9000\nhost = "0.0.0.0"\n')
+    environ = {"RELEVO_POOL_SIZE": "20", "RELEVO_HOST": "10.0.0.1"}
+    loaded = settings.load({"home": tmp_path}, environ=environ, file=file)
+    found = settings.origins(loaded, environ=environ, file=file)
+    assert found["port"] == str(file)
+    assert found["host"] == "RELEVO_HOST"
+    assert found["pool_size"] == "RELEVO_POOL_SIZE"
+    assert found["home"] == "argument"
+    assert found["lease_renew"] == "default"
+    file.write_text("port = 9001\n")  # after the host has read it
+    assert settings.origins(loaded, environ=environ, file=file)["port"] == "argument"
+    file.write_text("port =")
+    assert settings.origins(loaded, environ=environ, file=file)["lease_renew"] == "default"

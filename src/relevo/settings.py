@@ -210,6 +210,30 @@ def load(
     return _convert(source)
 
 
+def origins(
+    settings: Settings, *, environ: Mapping[str, str] | None = None, file: Path | None = None
+) -> dict[str, str]:
+    """Return where each setting in force comes from: its variable, its file, `default`, `argument`.
+
+    File and environment are read again: what they no longer say counts as an argument.
+    """
+    env = os.environ if environ is None else environ
+    source = _Source()
+    try:
+        _add_file(source, file, env)
+        _add_environment(source, env)
+        said = _convert(source)
+    except SettingsError:
+        source, said = _Source(), Settings()
+    found = {}
+    for name in Settings.__struct_fields__:
+        value = getattr(settings, name)
+        same = name in source.origin and getattr(said, name) == value
+        default = "default" if value == getattr(DEFAULTS, name) else "argument"
+        found[name] = source.origin[name] if same else default
+    return found
+
+
 def _add_file(source: _Source, file: Path | None, env: Mapping[str, str]) -> None:
     named = file or (Path(env["RELEVO_CONFIG"]) if env.get("RELEVO_CONFIG") else None)
     path = named or Path("relevo.toml")
@@ -296,3 +320,7 @@ def _decode(kind: type, value: Any) -> Any:
     if kind is Path:
         return Path(value)
     raise NotImplementedError(kind)
+
+
+DEFAULTS = Settings()
+"""What holds where nothing is set."""

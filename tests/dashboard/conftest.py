@@ -12,19 +12,19 @@ from yarl import URL
 
 from relevo import App, settings
 from relevo.dashboard.application import ApiAndDashboard, Dashboard
+from relevo.dashboard.live import Samplers
 from relevo.http.access.keys import NewKey
 from relevo.http.application import HttpApi
 from relevo.http.server import serving
 from relevo.http.services import open_services
-from relevo.jobs import Fail
+from tests.dashboard.world import HOSTILE as HOSTILE
+from tests.dashboard.world import declare
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
     from relevo.testing.databases import TestDatabases
-
-HOSTILE = "<script>alert(1)</script>\u202e\x07&amp;"
 
 
 class Answered:
@@ -100,17 +100,9 @@ class Desk:
 async def open_desk(url: str, home: Path) -> AsyncIterator[Desk]:
     told = settings.load({"database_url": url, "home": home}, environ={})
     async with App(settings=told) as app:
-
-        @app.job("mail")
-        async def mail(ctx: Any, to: str = "ana") -> dict[str, str]:
-            return {"sent": to}
-
-        @app.job("bad", retries=0)
-        async def bad(ctx: Any) -> None:
-            raise Fail(None, HOSTILE)
-
+        declare(app)
         async with open_services(app) as services, app.host():
-            dashboard = Dashboard(app, services=services)
+            dashboard = Dashboard(app, services=services, samplers=Samplers(seconds_per_call=0.1))
             site = ApiAndDashboard(HttpApi(services), dashboard)
             keys = {
                 name: (

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from yarl import URL
 
 from relevo.dashboard.pages import PAGES
-from tests.dashboard.conftest import HOSTILE
+from tests.dashboard.world import fill
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -25,29 +27,22 @@ DETAILS = {
     "feed": "/feeds/dishes/kitchen",
     "pool": "/governance/pools/payments",
     "actor_type": "/actors/account",
+    "resolver": "/governance/resolvers/servers",
+    "webhook": "/webhooks/shop",
+    "schedule": "/schedules/report",
 }
-LISTS = [page for page in PAGES if page.area == "lists" and not page.parameters]
+"""A page of each kind that is about one thing; those of system jobs have tests of their own."""
+OWN_TESTS = {"job", "again"}
+LISTS = [page for page in PAGES if not page.parameters and page.name != "matching"]
 
 
 @pytest.fixture(scope="module")
 async def filled(desk: Desk) -> Desk:
-    """Something of every kind, with names that try to be more than text."""
-    app = desk.app
-    router = app.router
-    await router.set_distribution_policy("fair", mode="longestIdle", offer_ttl=60)
-    await router.set_queue("calls", distribution_policy="fair")
-    await router.register_worker("ana", queues=["calls"], capacity=1, channels={"voice": 1})
-    await router.create_job("voice", queue="calls", job_id="order/1", labels={"who": HOSTILE})
-    render = app.queue("render/large")
-    await render.send(b"{}", priority=7, message_id=HOSTILE[:20])
-    await app.topic("orders").subscription("urgent").describe()
-    dishes = app.container("dishes", partition_key="/kind")
-    await dishes.upsert({"id": "1", "kind": "soup"})
-    await app.governance.pool("payments", size=3).resize(3)
+    await fill(desk)
     return desk
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def admin(filled: Desk) -> AsyncIterator[Browser]:
     async with filled.browser("admin") as browser:
         yield browser
@@ -62,12 +57,29 @@ async def test_every_list_shows_its_rows_in_both_languages(admin: Browser, path:
         assert "<script>alert" not in answer.text
 
 
-@pytest.mark.parametrize("path", [path for name, path in DETAILS.items() if name != "feed"])
+@pytest.mark.parametrize("path", list(DETAILS.values()))
 async def test_every_page_of_details_shows_one_thing(admin: Browser, path: str) -> None:
     answer = await admin.get(path)
     assert answer.status == 200, answer.text
     assert 'role="alert"' not in answer.text
     assert "<script>alert" not in answer.text
+
+
+def test_no_page_of_details_is_left_out() -> None:
+    assert {page.name for page in PAGES if page.parameters} == DETAILS.keys() | OWN_TESTS
+
+
+@pytest.mark.parametrize(
+    "path", [page.path for page in LISTS if page.live] + list(DETAILS.values())
+)
+async def test_every_live_page_sends_its_parts(admin: Browser, path: str) -> None:
+    headers = {"Accept": "text/event-stream"}
+    url = URL(admin.base + path, encoded=True)
+    async with asyncio.timeout(20), admin.session.get(url, headers=headers) as stream:
+        async for line in stream.content:
+            if line.startswith(b"data:"):
+                break
+        assert b"live_" in line
 
 
 async def test_a_router_job_tells_why_it_waits_or_whom_it_was_offered(admin: Browser) -> None:
@@ -84,7 +96,7 @@ async def test_a_queue_shows_its_properties_and_what_it_serves_next(admin: Brows
 
 
 async def test_a_thing_with_several_names_is_acted_upon(filled: Desk, admin: Browser) -> None:
-    page = await admin.get("/leases")
+    page = await admin.get("/leases?kind=matcher")
     (thing, *_) = re.findall(r'value="(matcher/[^"]+)"', page.text)
     form: dict[str, Any] = {"csrf": page.csrf, "next": "/leases", "do": f"leases.pause {thing}"}
     preview = await admin.post("/act", **form)
@@ -102,7 +114,7 @@ async def test_a_thing_with_several_names_is_acted_upon(filled: Desk, admin: Bro
 
 
 async def leases(desk: Desk) -> Any:
-    return await desk.app.directory.leases()
+    return await desk.app.directory.leases(kind="matcher")
 
 
 async def test_a_pool_is_resized_by_its_form(filled: Desk, admin: Browser) -> None:

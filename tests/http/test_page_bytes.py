@@ -80,6 +80,7 @@ WHOLE = {
         ],
         "pages, which need a host that serves the kit: see tests/governance/http",
     ),
+    "settings.read": "a row for each setting",
     "history.read": "720 samples at most, of numbers",
     "resolvers.plan": "moves of partitions, of which a resolver has a bounded number",
     "messages.send_batch": "a receipt for each message that was sent",

@@ -45,6 +45,8 @@ SECTIONS: Final[dict[str, dict[str, CommandNoun]]] = {
                                ("relevo.history.http.figures",)),
         "system": CommandNoun("Health, metrics and the API's description.",
                               ("relevo.http.system", "relevo.http.operations")),
+        "setting": CommandNoun("Settings in force, and where each comes from.",
+                               ("relevo.http.system",)),
         "migrate": CommandNoun("Show the schema of the database, bring it up to date."),
         "backup": CommandNoun("Write the database to FILE, while hosts keep working."),
         "restore": CommandNoun("Fill an empty database from FILE, which `relevo backup` wrote."),

@@ -110,7 +110,14 @@ class Dashboard:
     web framework does not say it in `root_path`.
     """
 
-    def __init__(self, app: App, *, prefix: str = "", services: Services | None = None) -> None:
+    def __init__(
+        self,
+        app: App,
+        *,
+        prefix: str = "",
+        services: Services | None = None,
+        samplers: Samplers | None = None,
+    ) -> None:
         self._app = app
         self._prefix = prefix.rstrip("/")
         self._given = services
@@ -118,7 +125,7 @@ class Dashboard:
         self._opened: _Opened | None = None
         self._closing: AbstractAsyncContextManager[Services] | None = None
         self._routes: Routes[Page | _Route] = Routes([*PAGES, *_OTHERS])
-        self._samplers = Samplers()
+        self._samplers = samplers or Samplers()
         self._trusted = Networks.parse("trusted_proxies", app.settings.trusted_proxies)
         self._requests = RequestShares("pages", limits.DASHBOARD_REQUESTS_MAX)
         self._streams = RequestShares("live pages", limits.DASHBOARD_STREAMS_MAX)

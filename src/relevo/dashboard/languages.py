@@ -45,7 +45,7 @@ class Language:
         return text.translate(str.maketrans(",.", ".,")) if self.code == "es" else text
 
 
-_FILES: Final = ("", "lists.")
+_FILES: Final = ("", "lists.", "pages.")
 """The beginnings of the names of its files."""
 
 

@@ -26,6 +26,10 @@ Kind = Literal["text", "number", "seconds", "time", "status", "flag", "json", "s
 Rows = Callable[[Any], Sequence[Any]]
 Link = str | Callable[[Any], str]
 ROWS: Final = 50
+LANGUAGE: Final = "@language"
+"""As a field that a section gives: the language of the visitor."""
+DURATIONS: Final = (600, 3_600, 4 * 3_600, 86_400, 7 * 86_400)
+"""Seconds from now that forms offer."""
 
 
 class Column(Struct, frozen=True):
@@ -37,11 +41,12 @@ class Column(Struct, frozen=True):
 
 
 class Input(Struct, frozen=True):
-    """A value that a form asks for."""
+    """A value that a form asks for; `duration` is a choice of times from now."""
 
     field: str
-    kind: Literal["text", "number"] = "text"
+    kind: Literal["text", "number", "duration", "json", "choice"] = "text"
     required: bool = True
+    choices: tuple[str, ...] = ()
 
 
 class Form(Struct, frozen=True):
@@ -125,6 +130,7 @@ class ListPage:
         return {
             "sections": [await _shown(visit, section, answers) for section in seen],
             "forms": [(form, thing_of(visit.parameters, form.thing)) for form in self.forms],
+            "durations": DURATIONS,
         }
 
 
@@ -163,6 +169,8 @@ async def _shown(visit: Visit, section: Section, answers: dict[Any, Any]) -> Sho
 
 
 def _given(visit: Visit, value: str) -> str:
+    if value == LANGUAGE:
+        return visit.language.code
     if value.startswith("?"):
         return visit.one(value[1:])
     return value.format_map(visit.parameters)

@@ -1,12 +1,14 @@
-"""Probes of a host: liveness, readiness, health and metrics."""
+"""Probes of a host: liveness, readiness, health and metrics; and its settings."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct
 
+from relevo import settings
 from relevo.kernel.operation import PUBLIC, Operations, OtherStatus, Text
 from relevo.kernel.telemetry.metrics import CONTENT_TYPE
 
@@ -36,6 +38,25 @@ class Readiness(Struct, frozen=True, kw_only=True):
     """Why the host is not ready; empty when ready."""
     write_probe_age_seconds: float | None = None
     """How long ago a write of this host was last tried; at most every 5 s, and only if asked."""
+
+
+class SettingInForce(Struct, frozen=True, kw_only=True):
+    """A setting of the host that answers."""
+
+    name: str
+    value: Any
+    """Null for a secret."""
+    origin: str
+    """The environment variable or file that set it, `argument`, or `default`."""
+    default: Any
+    secret: bool
+    """Whether its value is left out; the origin says whether it is set."""
+
+
+class SettingsShown(Struct, frozen=True):
+    """All settings of a host."""
+
+    items: list[SettingInForce]
 
 
 _NOT_READY: Final = OtherStatus(503, lambda readiness: not readiness.ready, "Not ready.")
@@ -74,3 +95,25 @@ async def health(services: Services, _: Principal, __: Nothing) -> Readiness:
 async def metrics(services: Services, _: Principal, __: Nothing) -> Text:
     """Read the metrics of this host in the text format of Prometheus."""
     return Text(CONTENT_TYPE, services.app.measure())
+
+
+@operation("settings.read", "GET /v1/settings", "settings:read")
+async def read_settings(services: Services, _: Principal, __: Nothing) -> SettingsShown:
+    """Show the settings of this host, without secrets, and where each value comes from."""
+    told = services.app.settings
+    origins = settings.origins(told)
+    return SettingsShown(
+        [
+            SettingInForce(
+                name=name, value=None if secret else _plain(getattr(told, name)),
+                origin=origins[name], default=_plain(getattr(settings.DEFAULTS, name)),
+                secret=secret,
+            )
+            for name in settings.Settings.__struct_fields__
+            for secret in (name in settings.SECRETS,)
+        ],
+    )  # fmt: skip
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else value

@@ -1,5 +1,8 @@
 // @ts-check
-/** Shows times as how long ago they were, and exactly, in the viewer's zone, on hover. */
+/**
+ * Shows times as how long ago they were, and exactly, in the viewer's zone, on hover; those with
+ * `data-exact` the other way round.
+ */
 
 const STEPS = /** @type {[number, Intl.RelativeTimeFormatUnit][]} */ ([
   [60, "second"], [3_600, "minute"], [86_400, "hour"], [2_592_000, "day"], [Infinity, "month"],
@@ -19,9 +22,10 @@ export function showTimes(root) {
       STEPS.find(([most]) => Math.abs(seconds) < most)
     );
     const size = SIZES[/** @type {keyof typeof SIZES} */ (unit)];
-    const text = relative.format(Math.trunc(seconds / size), unit);
-    if (each.textContent !== text) each.textContent = text;
-    /** @type {HTMLElement} */ (each).title = exact.format(at);
+    const shown = [relative.format(Math.trunc(seconds / size), unit), exact.format(at)];
+    if (each.hasAttribute("data-exact")) shown.reverse();
+    if (each.textContent !== shown[0]) each.textContent = shown[0] ?? "";
+    /** @type {HTMLElement} */ (each).title = shown[1] ?? "";
   }
 }
 

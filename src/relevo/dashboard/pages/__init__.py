@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from relevo.dashboard.pages import actors, feeds, job, jobs, messages, operating, overview, router
+from relevo.dashboard.pages import (
+    actors,
+    events,
+    feeds,
+    job,
+    jobs,
+    messages,
+    operating,
+    overview,
+    router,
+    schedules,
+    system_jobs,
+)
 
 if TYPE_CHECKING:
     from relevo.dashboard.page import Action, Page
 
-_MODULES: Final = (overview, jobs, job, router, messages, feeds, actors, operating)
+_MODULES: Final = (
+    overview, jobs, job, schedules, system_jobs, router, messages, feeds, actors, events, operating,
+)  # fmt: skip
 PAGES: Final[tuple[Page, ...]] = tuple(page for module in _MODULES for page in module.PAGES)
 ACTIONS: Final[dict[str, Action]] = {
     action.operation: action for module in _MODULES for action in module.ACTIONS

@@ -1,8 +1,8 @@
-"""Hosts, leases, webhooks, access keys and the audit."""
+"""Hosts, leases, webhooks, access keys, the audit and settings."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from relevo.dashboard.lists import Column, Form, Section, list_page
 from relevo.dashboard.page import Action
@@ -77,6 +77,22 @@ AUDIT: Final = Section(
         Column("reason", "says"), Column("outcome"),
     ),
 )  # fmt: skip
+SETTINGS: Final = Section(
+    name="settings", operation="settings.read", paged=False, key=("name",),
+    columns=(
+        Column("name"), Column("value", "json"), Column("origin"), Column("default", "json"),
+    ),
+    rows=lambda answer: [_setting(each) for each in answer.items],
+)  # fmt: skip
+
+
+def _setting(setting: Any) -> dict[str, Any]:
+    covered = "…" if setting.secret and setting.origin != "default" else setting.value
+    return {
+        "name": setting.name, "value": covered, "origin": setting.origin,
+        "default": setting.default,
+    }  # fmt: skip
+
 
 PAGES: Final = (
     list_page("hosts", "/hosts", HOSTS, group="operate"),
@@ -91,6 +107,7 @@ PAGES: Final = (
     ),
     list_page("keys", "/keys", KEYS, group="operate"),
     list_page("audit", "/audit", AUDIT, group="operate"),
+    list_page("settings", "/settings", SETTINGS, group="operate"),
 )  # fmt: skip
 ACTIONS: Final = (
     Action(operation="hosts.drain", key="name", confirm=True),

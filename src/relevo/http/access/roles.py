@@ -62,6 +62,7 @@ PERMISSIONS: Final = {
     "router:manage": "make, change and delete the router's policies and queues",
     "router:read": "see the router's policies, queues, jobs and events",
     "router:work": "bring jobs to the router and look after its workers",
+    "settings:read": "see the settings of a host, without secrets",
     "webhooks:manage": "make, change and remove webhooks, send their dead letters again",
     "webhooks:read": "see webhooks and what is sent to them, without secrets and data",
     "workers:read": "see the router's workers and what they are offered",

@@ -1,0 +1,102 @@
+"""Recurring jobs, events, settings and the grid of system jobs."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.dashboard.conftest import Desk
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_schedule_shows_its_rule_next_runs_and_last_runs_and_is_paused(desk: Desk) -> None:
+    async with desk.browser("admin") as browser:
+        page = await browser.get("/schedules/report", **{"Accept-Language": "es"})
+        assert "Cada día" in page.text
+        page = await browser.get("/schedules/report")
+        assert "Every day" in page.text
+        assert page.text.count("data-exact") == 10
+        sent: dict[str, Any] = {"csrf": page.csrf, "next": "/schedules/report"}
+        ran = await browser.post("/act", **sent, do="schedules.run report")
+        assert "Run now: 1 done." in ran.text
+        assert "<h1>report</h1>" in ran.text
+        job = re.search(r'name="next" value="/jobs/([0-9a-f-]{36})"', ran.text)
+        assert job is not None
+        await desk.app.jobs.end_of(UUID(job[1]), 20.0)
+        page = await browser.get("/schedules/report")
+        assert re.search(
+            f'role="listitem" class="s-succeeded h[1-5]" href="/jobs/{job[1]}"', page.text
+        )
+        later = sent | {"in.until": "3600"}
+        paused = await browser.post("/act", **later, do="schedules.pause report")
+        assert "Paused" in paused.text
+        found = await desk.app.jobs.schedules.get("report")
+        assert found.state == "paused"
+        assert found.paused_until is not None
+        await browser.post("/act", **sent, do="schedules.resume report")
+        assert (await desk.app.jobs.schedules.get("report")).state == "active"
+        assert (await browser.get("/schedules/nothing")).status == 404
+
+
+async def test_events_are_narrowed_by_type_and_condition(desk: Desk) -> None:
+    job = await desk.ended("bad")
+    async with desk.browser("viewer") as browser:
+        page = await browser.get("/events?type=relevo.job.failed")
+        assert f'href="/jobs/{job}"' in page.text
+        assert "<script>alert" not in page.text
+        other = await browser.get("/events?type=relevo.job.failed&filter=data.lane%20%3D%20'x'")
+        assert job not in other.text
+        wrong = await browser.get("/events?filter=data.lane%20%3D%20%3D")
+        assert wrong.status == 200
+        assert 'role="alert"' in wrong.text
+
+
+async def test_the_grid_has_the_views_columns_and_commands_of_the_ancestor(desk: Desk) -> None:
+    failed = await desk.ended("bad")
+    sent = await desk.ended("mail")
+    waiting = await desk.submitted("nobody", token="ana")
+    async with desk.browser("operator") as browser:
+        page = await browser.get("/system-jobs")
+        for job in (failed, sent, waiting):
+            assert job in page.text
+        assert "Execute Async Request" in page.text
+        failures = await browser.get("/system-jobs?view=failed")
+        assert failed in failures.text
+        assert sent not in failures.text
+        narrowed = await browser.get(
+            "/system-jobs?view=ready&filter=dependencytoken%20eq%20'ana'&column=dependencytoken"
+        )
+        assert waiting in narrowed.text
+        assert '<th title="dependencytoken">Dependency token</th>' in narrowed.text
+        wrong = await browser.get("/system-jobs?filter=wings%20eq%202")
+        assert "wings" in wrong.text.partition('role="alert"')[2][:200]
+        form: dict[str, Any] = {
+            "csrf": page.csrf, "next": "/system-jobs", "selected": waiting, "in.until": "600",
+        }  # fmt: skip
+        done = await browser.post("/act", **form, do="jobs.postpone")
+        assert "Postpone: 1 done." in done.text
+        spanish = await browser.get("/system-jobs", **{"Accept-Language": "es"})
+        assert "Razón para el estado" in spanish.text
+    found = await desk.app.jobs.query().where(id=waiting).first()
+    assert found is not None
+    assert found.status == "waiting"
+
+
+async def test_settings_say_where_they_come_from_and_no_secrets(desk: Desk) -> None:
+    async with desk.browser("admin") as browser:
+        page = await browser.get("/settings")
+    assert str(desk.app.settings.database_url) not in page.text
+    rows = dict(
+        re.findall(
+            r'data-key="settings ([a-z_]+)">.*?<td class="">(argument|default)</td>',
+            page.text,
+            re.S,
+        )
+    )
+    assert rows["database_url"] == "argument"
+    assert rows["pool_size"] == "default"
