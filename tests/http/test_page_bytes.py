@@ -464,7 +464,7 @@ async def _pages(site: Site, walk: Walk, values: dict[str, str], rows: int | Non
             target, query = f"{parts.path}?{parts.query}", {}
         elif page.get("next") is not None:
             query["cursor"] = page["next"]
-        elif "continuation" in page and items and not page.get("caught_up"):
+        elif "continuation" in page and page.get("caught_up", not items) is False:
             query["continuation"] = page["continuation"]
         else:
             return
