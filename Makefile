@@ -17,7 +17,7 @@ set -o pipefail; $(BIN)/python -m pip install --disable-pip-version-check --requ
   | awk '$$1 == "Collecting" { sub("==.*", "", $$2); printf " %s", $$2; fflush() } END { print "" }'
 endef
 
-.PHONY: help setup demo test check format bench bench-quick soak lock clean
+.PHONY: help setup demo docs test check format bench bench-quick soak lock clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -39,6 +39,12 @@ $(RUNTIME): requirements.lock pyproject.toml
 
 demo: $(RUNTIME)  ## open the kitchen (examples/kitchen): a tour, then live in terminal and browser
 	@$(BIN)/python examples/kitchen/tour.py
+
+docs: $(STAMP)  ## build the documentation as a site in site (mkdocs-material, strict)
+	@$(BIN)/python docs/generate.py --check
+	@$(call install,--requirement requirements-docs.lock) >/dev/null
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	@echo "open site/index.html"
 
 test: $(STAMP)  ## run every test on a real PostgreSQL (about 10 minutes on 2 cores)
 	@sh tests/packages.sh
@@ -72,6 +78,7 @@ lock: $(STAMP)  ## renew the lock files (needs uv, installed into .venv here)
 	@$(BIN)/python -m pip install --quiet uv
 	@$(BIN)/uv $(LOCK) --extra dev --upgrade -o requirements-dev.lock
 	@$(BIN)/uv $(LOCK) --extra demo --constraints requirements-dev.lock -o requirements.lock
+	@$(BIN)/uv $(LOCK) --extra docs --constraints requirements-dev.lock -o requirements-docs.lock
 
 clean:  ## remove the environment and caches, never the data in .relevo
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
