@@ -14,3 +14,10 @@ copyButtons();
 completion();
 palette();
 live();
+
+// On a narrow window the navigation is one row, which scrolls to the page that is shown.
+const current = document.querySelector(".side nav [aria-current]");
+const row = current?.closest("nav");
+if (current instanceof HTMLElement && row && row.scrollWidth > row.clientWidth) {
+  row.scrollLeft = current.offsetLeft - row.offsetLeft - row.clientWidth / 3;
+}
