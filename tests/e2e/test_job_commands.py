@@ -12,6 +12,8 @@ import pytest
 from tests.e2e.conftest import until
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.e2e.conftest import Cli, Result, Site
 
 WAYS = ("database", "http")
@@ -100,6 +102,27 @@ def test_an_equal_job_is_submitted_once(desk: Desk) -> None:
     assert desk.submit('{"n": 2}', "--unique") != first
     keyed = [desk.submit("--unique-key", desk.handler, "--unique-window", "60") for _ in range(2)]
     assert keyed[0] == keyed[1]
+
+
+def test_the_lines_of_a_file_become_the_jobs_of_a_batch(desk: Desk, tmp_path: Path) -> None:
+    batch = desk.json("batch", "create", "--name", "mails")["id"]
+    lines = tmp_path / "lines"
+    lines.write_text('{"n": 1}\n\n{"n": 2}\n')
+    ids = desk.submit("--lines", f"@{lines}", "--batch", batch).split()
+    listed = desk.json("job", "list", "--batch", batch, "--order", "oldest")
+    assert [each["id"] for each in listed["items"]] == ids
+    assert len(ids) == 2
+    lines.write_text("[1]")
+    refused = desk.run("job", "submit", desk.handler, "--lines", f"@{lines}")
+    assert (refused.code, "line 1 is not an object" in refused.err) == (2, True)
+    assert desk.run("batch", "close", batch).code == 0
+    closed = desk.run("job", "submit", desk.handler, "--batch", batch)
+    assert (closed.code, "is closed" in closed.err) == (4, True)
+    assert desk.run("batch", "cancel", batch).code == 0
+    shown = desk.json("batch", "show", batch)
+    assert (shown["state"], shown["canceled"]) == ("ended", 2)
+    assert desk.json("batch", "wait", batch)["state"] == "ended"
+    assert batch in [each["id"] for each in desk.json("batch", "list")["items"]]
 
 
 def test_a_job_is_postponed_resumed_canceled_and_deleted(desk: Desk) -> None:

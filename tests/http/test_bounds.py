@@ -248,6 +248,7 @@ POLLS = (
     ("GET", "/v1/router/offers?worker=w&wait_seconds=50", None),
     ("POST", "/v1/containers/c/changes:read", {"start": "now", "wait_seconds": 50}),
     ("GET", "/v1/jobs/{job}/end?wait_seconds=20", None),
+    ("GET", "/v1/batches/{batch}/end?wait_seconds=20", None),
     ("POST", "/v1/messages:claim", {"sources": ["q"], "wait_seconds": 50}),
     ("POST", "/v1/queues/q/messages:claim", {"wait_seconds": 50}),
     ("POST", "/v1/queues/q/dead-letters/messages:claim", {"wait_seconds": 50}),
@@ -285,12 +286,15 @@ async def test_long_polls_hold_no_connection_of_the_database(open_site: Opens) -
         await app.container("c", "/pk").upsert({"id": "1", "pk": "a"})
         await app.router.register_worker("w", queues=[], channels={"chat": 1})
         job = await app.jobs.submit("nobody-serves-this")
+        batch = await app.jobs.batch()
         await app.queue("q").ensure()
         await app.queue("s", requires_session=True).accept_session("x")
         await app.topic("t").subscription("s").ensure()
         await app.topic("t").subscription("sb", requires_session=True).accept_session("x")
         asking = [
-            asyncio.create_task(site.ask(method, target.format(job=job.id), key="admin", json=body))
+            asyncio.create_task(
+                site.ask(method, target.format(job=job.id, batch=batch.id), key="admin", json=body)
+            )
             for method, target, body in POLLS
             for _ in range(5)
         ]

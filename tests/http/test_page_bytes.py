@@ -83,6 +83,7 @@ WHOLE = {
     "settings.read": "a row for each setting",
     "history.read": "720 samples at most, of numbers",
     "resolvers.plan": "moves of partitions, of which a resolver has a bounded number",
+    "jobs.submit_many": "an id for each job that was sent",
     "messages.send_batch": "a receipt for each message that was sent",
     "topics.messages.send_batch": "a receipt for each message that was sent",
 }  # fmt: skip
@@ -167,6 +168,7 @@ WALKS: dict[str, Walk] = {
     "actors.reminders.list": Walk("/v1/actors/till/s:0/reminders", ("name",)),
     "audit.list": Walk("/v1/audit"),
     "events.read": Walk("/v1/events"),
+    "batches.list": Walk("/v1/batches"),
     "schedules.list": Walk("/v1/schedules", ("name",)),
     "webhooks.list": Walk("/v1/webhooks", ("name",)),
     "webhooks.deliveries.list": Walk("/v1/webhooks/hook0/deliveries"),
@@ -284,6 +286,7 @@ async def _jobs(site: Site) -> dict[str, str]:
     about = {"regarding_type": "systemuser", "regarding_id": str(user)}
     await app.jobs.submit_many("work", [{"text": LONG * 3}] * ROWS, options=about)
     for n in range(ROWS):
+        await app.jobs.batch(f"{LONG}{n}")
         app.job(f"{LONG}{n}", cron="0 3 * * *")(_nothing)
     await app.jobs.schedules.declare(app.jobs.registry.handlers)
     deletes = [

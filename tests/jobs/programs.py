@@ -41,6 +41,14 @@ async def office(app: App, record: Recorder) -> None:
         record("died", attempt=ctx.attempt)
         os.kill(os.getpid(), signal.SIGKILL)
 
+    @app.job("report")
+    async def report(ctx: Any, batch: dict[str, Any]) -> None:
+        async with ctx.transaction() as tx:
+            await tx.execute(
+                "insert into effect (job, token, number) values ($1, $2, $3)",
+                ctx.id, batch["id"], batch["succeeded"],
+            )  # fmt: skip
+
     @app.job("minefield")
     async def minefield(ctx: Any, deadly: bool, seconds: float) -> None:
         await asyncio.sleep(seconds)

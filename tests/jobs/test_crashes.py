@@ -198,3 +198,48 @@ async def test_no_kill_loses_a_job_or_doubles_an_effect(
         told = settings.load({"home": home, **SETTINGS}, environ={})
         async with App(settings=told) as app:
             await storm(app, tmp_path, kills, parcels_from)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kills", [2, pytest.param(60, marks=pytest.mark.soak)])
+async def test_no_kill_makes_a_batch_end_twice_or_never(
+    kills: int, relevo_url: str, tmp_path: Path
+) -> None:
+    async with (
+        App(settings=settings.load({"database_url": relevo_url, **SETTINGS}, environ={})) as app,
+        Cluster(
+            relevo_url, "tests.jobs.programs:office", tmp_path, settings=SETTINGS
+        ) as cluster,
+    ):  # fmt: skip
+        await app.database.write(programs.EFFECTS)
+        for name in "ab":
+            await cluster.start(name)
+        dice, batches = random.Random(7), []
+        for turn in range(kills):
+            batch = await app.jobs.batch(then="report")
+            batches.append(batch)
+            for part in range(3):
+                data = [{"token": "m", "number": turn * 100 + part * 10 + n} for n in range(10)]
+                await batch.submit_many("effect", data)
+            await batch.close()
+            wanted = dice.randrange(1, 29)
+
+            async def under_way(batch: Any = batch, wanted: int = wanted) -> bool:
+                return int((await batch.get()).succeeded) >= wanted
+
+            await cluster.until(under_way, "the batch is under way")
+            name = dice.choice("ab")
+            cluster.nodes[name].kill()
+            await cluster.start(name, wait=False)
+        for batch in batches:
+            over = await batch.wait(90)
+            assert (over.total, over.succeeded) == (30, 30)
+
+        async def reported() -> bool:
+            sql = "select count(*) from effect where token <> 'm'"
+            return int(await app.database.fetchval(sql)) >= kills
+
+        await cluster.until(reported, "each batch has ended", timeout=90)
+        rows = await app.database.fetch("select token, number from effect where token <> 'm'")
+        assert Counter(row["token"] for row in rows) == Counter(str(each.id) for each in batches)
+        assert {row["number"] for row in rows} == {30}

@@ -322,7 +322,7 @@ class Life(RuleBasedStateMachine):
             self.do(self._compare())
 
     async def _compare(self) -> None:
-        rows = await self.connection.fetch(f"select * from {ROWS} j")
+        rows = await self.connection.fetch(f"select * from {ROWS} j where handler = 'work'")
         found = {
             row["id"]: (
                 row["status"],

@@ -67,6 +67,13 @@ def test_jobs_messages_and_items_without_await(shop: Shop) -> None:
     assert [one.wait(60) for one in client.submit_many("receipt", [{"order": 2}])] == [
         "receipt for order 2"
     ]
+    with client.batch(then=shop.receipt, data={"order": 9}, condition="succeeded") as batch:
+        batch.submit("receipt", {"order": 3})
+        batch.submit_many("receipt", [{"order": 4}])
+        client.submit("receipt", {"order": 5}, batch=batch.handle)
+    assert batch.wait(timeout=60).succeeded == 3
+    ends = {end.result for end in client.find_batch(batch.id).results()}
+    assert ends == {f"receipt for order {n}" for n in (3, 4, 5)}
     with pytest.raises(errors.RelevoError, match="no job"):
         client.job("018bcfe5-687b-7000-8000-000000000000").get()
 

@@ -65,6 +65,8 @@ SECTIONS: Final[dict[str, dict[str, CommandNoun]]] = {
     "Jobs": {
         "job": CommandNoun("System jobs: submit, list, explain, cancel.",
                            ("relevo.jobs.http.jobs", "relevo.jobs.http.views")),
+        "batch": CommandNoun("Batches of jobs: create, show, wait, close, cancel.",
+                             ("relevo.jobs.http.batches",)),
         "schedule": CommandNoun("Schedules of handlers: list, pause, resume, run.",
                                 ("relevo.jobs.http.schedules",)),
         "lane": CommandNoun("Lanes of jobs and their counts.", ("relevo.jobs.http.views",)),

@@ -1,8 +1,12 @@
 """System jobs: work that runs apart from the request that caused it (async-service)."""
 
+from relevo.jobs.batches.handles import BatchHandle
+from relevo.jobs.batches.model import BatchResult, JobBatch
 from relevo.jobs.core.reasons import JobExplanation
 from relevo.jobs.core.uniqueness import Unique
 from relevo.jobs.errors import (
+    BatchClosed,
+    BatchMissing,
     JobCanceled,
     JobFailed,
     JobMissing,
@@ -28,8 +32,13 @@ __all__ = [
     "LOCKED",
     "READY",
     "SUSPENDED",
+    "BatchClosed",
+    "BatchHandle",
+    "BatchMissing",
+    "BatchResult",
     "Fail",
     "Job",
+    "JobBatch",
     "JobCanceled",
     "JobContext",
     "JobDefinition",

@@ -74,6 +74,17 @@ class JobCommands:
         """Carry out commands in one transaction, all or none (UpdateMultiple)."""
         await self._at_once(asks)
 
+    async def give_each(self, asks: Sequence[Ask]) -> list[int | Exception]:
+        """Carry out commands in one transaction, those that may; a refusal concerns no other."""
+        woken: set[str] = set()
+        answers = (
+            await self._database.run(lambda tx: self._apply(tx, asks, woken, SQL.lock_jobs))
+            if asks
+            else []
+        )
+        self._wakeups.send("jobs", *woken)
+        return answers
+
     async def _at_once(self, asks: Sequence[Ask]) -> list[int]:
         woken: set[str] = set()
 
@@ -121,13 +132,17 @@ class JobCommands:
         over = {row["id"]: row for row in await tx.fetch(SQL.completed_jobs, missing)}
         now = await clock.now(tx)
         answers: list[Any] = []
+        moves = _Moves(tx, keys)
         for ask in asks:
             row = rows.get(ask.id) or over.get(ask.id)
             if row is None and lock == SQL.lock_free_jobs:
                 answers.append(None)
                 continue
             judged = self._judge(ask, row)
-            answers.append(await self._carry_out(tx, ask, judged, rows, now, keys, woken))
+            if isinstance(judged, JobMove):
+                judged = await self._prepare(tx, ask, judged, rows.get(ask.id), now, moves)
+            answers.append(judged)
+        woken |= await moves.carry_out()
         return answers
 
     def _judge(self, ask: Ask, row: Any) -> Any:
@@ -159,37 +174,28 @@ class JobCommands:
             )
         return found
 
-    async def _carry_out(
-        self, tx: Transaction, ask: Ask, answer: Any, rows: dict[UUID, Any], now: datetime,
-        keys: Sequence[str], woken: set[str],
+    async def _prepare(
+        self, tx: Transaction, ask: Ask, move: JobMove, row: Any, now: datetime, moves: _Moves
     ) -> int | Exception:  # fmt: skip
-        if not isinstance(answer, JobMove):
-            refusal: Exception = answer
-            return refusal
-        row = rows.get(ask.id)
+        """Note the move of a job; `row` is None if it is completed. Returns its status then."""
         if ask.change is not None and row is not None:
             try:
                 await self._change_recurrence(tx, ask, row, now)
             except InvalidRecurrence as error:
                 return JobRefused(series.code_of(error), error.message)
-        if row is None and ask.command == "delete":
-            await tx.execute(SQL.delete_completed, [ask.id])
-        elif row is None and ask.command == "rerun":
-            await tx.execute(SQL.rerun, [ask.id], ask.user)
-        elif (
+        if not ask.command or (
             row is not None
-            and ask.command
-            and not (answer.to_status == row["status"] and ask.command in ("cancel", "pause"))
+            and move.to_status == row["status"]
+            and ask.command in ("cancel", "pause")
         ):
-            if ask.command == "resume" and row["series"] is not None and row["attempt"] == 0:
-                try:
-                    await self._tell_next(tx, ask.id, now)
-                except RelevoError as error:  # a zone or a pattern that this host does not know
-                    return JobRefused(codes.BAD_PATTERN, error.message)
-            await tx.execute(SQL.command, [ask.id], [ask.command], [ask.until], ask.user, keys)
-            if row["host"] is not None:
-                woken.add(HOST_TOPIC.format(row["host"]))
-        return answer.to_status
+            return move.to_status  # nothing changes
+        if row is not None and ask.command == "resume" and row["series"] and row["attempt"] == 0:
+            try:
+                await self._tell_next(tx, ask.id, now)
+            except RelevoError as error:  # a zone or a pattern that this host does not know
+                return JobRefused(codes.BAD_PATTERN, error.message)
+        await moves.add(ask, row)
+        return move.to_status
 
     async def _tell_next(self, tx: Transaction, id_: UUID, now: datetime) -> None:
         """Prepare a waiting row of a series for its claim; it is about to be resumed."""
@@ -219,6 +225,45 @@ class JobCommands:
         await tx.execute(
             SQL.change_recurrence, ask.id, pattern, anchor, at.nominal, at.ordinal, ask.user
         )
+
+
+class _Moves:
+    """Moves of jobs that one transaction carries out, in one statement for all of a kind."""
+
+    def __init__(self, tx: Transaction, keys: Sequence[str]) -> None:
+        self._tx = tx
+        self._keys = keys
+        self._asks: dict[UUID, tuple[Ask, Any]] = {}
+        self._hosts: set[str] = set()
+
+    async def add(self, ask: Ask, row: Any) -> None:
+        """Note a move; `row` is that of the job, None if it is completed."""
+        if ask.id in self._asks:  # a second command on it comes after the first
+            await self._write()
+        self._asks[ask.id] = (ask, row)
+        if row is not None and row["host"] is not None:
+            self._hosts.add(HOST_TOPIC.format(row["host"]))
+
+    async def carry_out(self) -> set[str]:
+        """Write the moves; returns the topics of the hosts that run some of the jobs."""
+        await self._write()
+        return self._hosts
+
+    async def _write(self) -> None:
+        kinds: dict[tuple[str, UUID | None], list[Ask]] = {}
+        for ask, row in self._asks.values():
+            kind = "command" if row is not None else ask.command
+            kinds.setdefault((kind, ask.user), []).append(ask)
+        self._asks = {}
+        for (kind, user), asks in kinds.items():
+            ids = [ask.id for ask in asks]
+            if kind == "delete":
+                await self._tx.execute(SQL.delete_completed, ids)
+            elif kind == "rerun":
+                await self._tx.execute(SQL.rerun, ids, user)
+            else:
+                commands, untils = [ask.command for ask in asks], [ask.until for ask in asks]
+                await self._tx.execute(SQL.command, ids, commands, untils, user, self._keys)
 
 
 def _sees(scope: CommandScope, owner: UUID | None) -> bool:

@@ -107,3 +107,15 @@ class RecordMissing(CallerError):
 
     code = "record_missing"
     error_code = codes.RECORD_MISSING
+
+
+class BatchMissing(NotFound):
+    """There is no such batch (any more)."""
+
+    code = "batch_missing"
+
+
+class BatchClosed(Conflict):
+    """A batch that is closed takes no more jobs."""
+
+    code = "batch_closed"

@@ -39,6 +39,19 @@ class SeriesData(Struct, frozen=True, kw_only=True, rename="camel", omit_default
     name: str | None = None
 
 
+class BatchData(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A batch of jobs, with the counts that were added up by then."""
+
+    id: UUID
+    name: str | None = None
+    total: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    canceled: int = 0
+    callback: UUID | None = None
+    """The job that runs because all have ended."""
+
+
 class BrakeData(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """An extension that failed too often, or does not any more."""
 
@@ -71,6 +84,22 @@ TYPES: Final = (
     _type("canceling", "A running job was asked to stop."),
     EventType(
         name="relevo.series.ended", payload=SeriesData, sentence="A series has no further run."
+    ),
+    EventType(name="relevo.batch.created", payload=BatchData, sentence="A batch was made."),
+    EventType(
+        name="relevo.batch.canceled",
+        payload=BatchData,
+        sentence="Somebody canceled a batch; its jobs follow.",
+    ),
+    EventType(
+        name="relevo.batch.ended",
+        payload=BatchData,
+        sentence="A batch is closed, and all of its jobs have ended.",
+    ),
+    EventType(
+        name="relevo.batch.reopened",
+        payload=BatchData,
+        sentence="A job of a batch that had ended is run again.",
     ),
     EventType(
         name="relevo.brake.on",

@@ -100,6 +100,8 @@ class JobsPart(Part[Jobs]):
         if found["waits"]:
             await jobs.waits.wake()
             await jobs.waits.end_orphans(jobs.commands)
+        if found["batches"]:
+            await jobs.batches.tend()
         if found["brakes"] and jobs.brakes.on:
             await jobs.brakes.watch()
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     import asyncpg
 
+    from relevo.jobs.batches.handles import BatchHandle
     from relevo.jobs.core.uniqueness import Uniqueness
 
 Events = Literal["none", "ends", "all"]
@@ -93,18 +94,29 @@ class JobOptions(TypedDict, total=False):
     options: Mapping[str, Any] | None
 
 
-class CommonOptions(JobOptions, total=False):
-    """Options of a submit that many jobs can have in common."""
+class NamedOptions(JobOptions, total=False):
+    """Options of a submit for a handler by name."""
 
     name: str | None
     lane: str | None
 
 
-class SubmitOptions(CommonOptions, total=False):
-    """Options of a submit, as `Jobs.submit` explains them."""
+class CommonOptions(NamedOptions, total=False):
+    """Options of a submit that many jobs can have in common."""
+
+    batch: UUID | BatchHandle | None
+
+
+class BatchedOptions(NamedOptions, total=False):
+    """Options of a submit into a batch."""
 
     tx: Any
     unique: Uniqueness | None
+
+
+class SubmitOptions(CommonOptions, BatchedOptions, total=False):
+    """Options of a submit, as `Jobs.submit` explains them."""
+
     recurrence: str | Recurrence | None
     timezone: str | None
 
@@ -155,6 +167,10 @@ class Job(Struct, frozen=True, kw_only=True):
     host_name: str | None
     series: UUID | None
     pattern: str | None
+    batch: UUID | None
+    """The batch that it belongs to."""
+    origin: UUID | None
+    """The job that it repeats, perhaps with other data."""
     blocked: bool
     data: Any
     saved: Any

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from relevo.errors import InvalidValue
 from relevo.jobs import states
+from relevo.jobs.batches.service import Batches
 from relevo.jobs.brakes import Brakes
 from relevo.jobs.commands import Ask, CommandScope, JobCommands
 from relevo.jobs.errors import JobMissing, JobRefused
@@ -31,9 +32,12 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from relevo.jobs.batches.handles import BatchHandle
+    from relevo.jobs.batches.model import Condition
     from relevo.jobs.core.reasons import JobExplanation
     from relevo.jobs.core.uniqueness import Uniqueness
     from relevo.jobs.model import Lane, Recurrence
+    from relevo.jobs.registry import JobDefinition
     from relevo.jobs.running.context import JobContext
     from relevo.kernel.part import Connection
     from relevo.kernel.postgres import Database, Wakeups
@@ -52,6 +56,7 @@ class Jobs(Service):
 
     def __init__(self, connection: Connection, settings: Settings) -> None:
         super().__init__(connection)
+        self._schema = settings.schema
         self.registry = HandlerRegistry()
         self.service_for: Callable[[JobContext], Any] | None = None
         """Makes the `ctx.service` of a run: the event pipeline."""
@@ -100,6 +105,7 @@ class Jobs(Service):
         on_failure: str = "continue",
         system: bool = False,
         options: Mapping[str, Any] | None = None,
+        batch: UUID | BatchHandle | None = None,
     ) -> JobHandle[Any]:
         """Submit a job for a handler; it is stored when this returns.
 
@@ -115,6 +121,7 @@ class Jobs(Service):
         job = submission.checked(
             handler, data, name=name, token=token, start=start, lane=lane, priority=priority,
             owner=owner, retain=retain, on_failure=on_failure, system=system, options=options,
+            batch=batch,
         )  # fmt: skip
         terms = SubmitTerms(
             tx=tx, unique=unique, recurrence=recurrence, timezone=timezone,
@@ -145,6 +152,26 @@ class Jobs(Service):
         )  # fmt: skip
         common = submission.checked(handler, **options)
         return await self._submitter.many(common, data, terms)
+
+    async def batch(
+        self, name: str | None = None, *, then: str | JobDefinition[..., Any] | None = None,
+        data: Any = None, condition: Condition = "ended", owner: UUID | None = None, tx: Any = None,
+    ) -> BatchHandle:  # fmt: skip
+        """Make a batch: many jobs under one id, to which jobs are submitted until it is closed.
+
+        `then` names the handler of a job that runs once when the batch is closed and all of its
+        jobs have ended, with `data` and the counts as its argument `batch`:
+        `{"id": …, "name": …, "total": 9, "succeeded": 8, "failed": 1, "canceled": 0}`. With
+        `condition="succeeded"` it runs only if all have succeeded, perhaps after retries.
+        """
+        return await self.batches.create(
+            name, then=then, data=data, condition=condition, owner=owner, tx=tx
+        )
+
+    @property
+    def batches(self) -> Batches:
+        """The batches: get, list, close, cancel, wait for one."""
+        return Batches(self, self._schema)
 
     def handle(self, id: UUID | str) -> JobHandle[Any]:  # noqa: A002 - the word of the API
         """Return a handle of a job by its key."""

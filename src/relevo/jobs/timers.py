@@ -11,6 +11,7 @@ import msgspec
 from relevo import limits
 from relevo.errors import RelevoError
 from relevo.jobs import parcels, series_rows
+from relevo.jobs.batches import service as batches
 from relevo.jobs.core import codes
 from relevo.jobs.core.operation_types import DELETION_SERVICE
 from relevo.jobs.model import UNSERVED
@@ -53,6 +54,7 @@ class Timers:
             Duty("jobs.late_series", 10.0, self.mark_late, Question(SQL.late_series)),
             Duty("jobs.unserved", 60.0, self.fail_unserved),
             Duty("jobs.retention", 3_600.0, self.forget_daily),
+            Duty("jobs.batches", 3_600.0, self.forget_batches),
             Duty("jobs.unique_keys", 600.0, self.forget_unique_keys),
         ]
 
@@ -164,6 +166,13 @@ class Timers:
             total += rows[0]["removed"]
             after = (rows[0]["created_at"], rows[0]["sequence"])
         return total
+
+    async def forget_batches(self) -> int:
+        """Remove batches of which no record of a job is left; returns how many."""
+        ages = self._retention.values()
+        if None in ages:
+            return 0
+        return await batches.forget(self._database, max(age for age in ages if age is not None))
 
     async def forget_unique_keys(self) -> int:
         """Remove keys of unique jobs that count no more; returns how many."""

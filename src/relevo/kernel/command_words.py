@@ -18,6 +18,7 @@ OF_DATAVERSE: Final = frozenset({"users", "teams", "units", "bulk_deletes"})
 """Nouns of operations that belong to the Dataverse surface."""
 SPECIAL: Final = {
     "jobs.payload": ("job", "show"),
+    "jobs.submit_many": ("job", "submit"),
     "resolvers.remove": ("resolver", "remove-resource"),
     "router.events.read": ("router", "event", "list"),
 }
@@ -60,12 +61,12 @@ def also_of(operation: str) -> tuple[str, ...] | None:
 def singular(noun: str) -> str:
     """Return the singular of a noun.
 
-    >>> singular("policies"), singular("hosts"), singular("classes"), singular("status")
-    ('policy', 'host', 'class', 'status')
+    >>> [singular(noun) for noun in ("policies", "hosts", "classes", "batches", "status")]
+    ['policy', 'host', 'class', 'batch', 'status']
     """
     if noun.endswith("ies"):
         return f"{noun[:-3]}y"
-    if noun.endswith("sses"):
+    if noun.endswith(("sses", "ches")):
         return noun[:-2]
     if noun.endswith("s") and not noun.endswith(("ss", "us")):
         return noun[:-1]

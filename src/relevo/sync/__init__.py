@@ -9,8 +9,9 @@ print(job.wait(timeout=60))
 """
 
 from relevo.sync.app import App
+from relevo.sync.batches import Batch
 from relevo.sync.containers import Container
 from relevo.sync.jobs import Job
 from relevo.sync.messages import Queue, Received, Subscription, Topic
 
-__all__ = ["App", "Container", "Job", "Queue", "Received", "Subscription", "Topic"]
+__all__ = ["App", "Batch", "Container", "Job", "Queue", "Received", "Subscription", "Topic"]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 from relevo.app import App as AsyncApp
 from relevo.errors import Conflict
 from relevo.jobs import JobDefinition
+from relevo.sync.batches import Batch
 from relevo.sync.containers import Container
 from relevo.sync.facade import Blocking, Facade
 from relevo.sync.jobs import Job
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from uuid import UUID
 
+    from relevo.jobs.batches.model import Condition
     from relevo.jobs.model import SubmitOptions
     from relevo.messaging.model import QueueOptions, TopicOptions
 
@@ -134,6 +136,20 @@ class App(Facade):
     def job(self, id: UUID | str) -> Job[Any]:  # noqa: A002 - the word of the API
         """Return a job by its key."""
         return Job(self._thread, self._behind.jobs.handle(id))
+
+    def batch(
+        self, name: str | None = None, *, then: str | JobDefinition[..., Any] | None = None,
+        data: Any = None, condition: Condition = "ended", owner: UUID | None = None, tx: Any = None,
+    ) -> Batch:  # fmt: skip
+        """Make a batch of jobs; see `relevo.Jobs.batch`."""
+        making = self._behind.jobs.batch(
+            name, then=then, data=data, condition=condition, owner=owner, tx=tx
+        )
+        return Batch(self._thread, self._thread.run(making, connected=tx is None))
+
+    def find_batch(self, id: UUID | str) -> Batch:  # noqa: A002 - the word of the API
+        """Return a batch by its id."""
+        return Batch(self._thread, self._behind.jobs.batches.handle(id))
 
     def queue(
         self, name: str, *, max_class: str | None = None, **options: Unpack[QueueOptions]

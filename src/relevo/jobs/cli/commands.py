@@ -12,13 +12,14 @@ import msgspec
 from relevo.cli import exits, tree
 from relevo.cli.calling.calls import way_to
 from relevo.cli.generic.ids import IdText, full_id
-from relevo.cli.generic.values import Instant, Json, Null, Text
+from relevo.cli.generic.values import Instant, Json, JsonLines, Null, Text
 from relevo.cli.options import EVERYWHERE, command
 from relevo.cli.output.live import screen
 from relevo.cli.output.printing import note, printable
 from relevo.cli.output.render import Renderer
 from relevo.jobs.cli.board import board
 from relevo.jobs.cli.explanations import explanation, sentences
+from relevo.jobs.cli.lines import check_lines, submit_lines
 from relevo.jobs.core import codes
 from relevo.jobs.http.models import WAIT_SECONDS_MAX, JobView
 from relevo.jobs.http.views import VIEWS
@@ -42,6 +43,13 @@ _LATE: Final = 6
     metavar="[DATA]",
     help="The handler's arguments as a JSON object, @FILE, or - for standard input.",
 )
+@click.option(
+    "--lines",
+    type=JsonLines(),
+    metavar="LINES",
+    help="A job for each line, instead of DATA: - for standard input, or @FILE.",
+)
+@click.option("--batch", type=Text(), help="The id of the batch that it belongs to. Default: none.")
 @click.option("--name", type=Text(), help="What people call it. Default: the handler's name.")
 @click.option(
     "--token",
@@ -72,13 +80,15 @@ _LATE: Final = 6
 @click.option("--wait", is_flag=True, help="Wait for its end, as `relevo job wait` does.")
 @click.pass_obj
 def submit(session: Session, /, **given: Any) -> int:
-    """Submit a job; prints its id.
+    """Submit a job, or one for each line of a file; prints their ids.
 
     It runs on a host that has the handler, such as `relevo run module:app`. A handler's own
     token= is a Python function, which is not asked here: give --token.
     """
     session.log_quietly()
-    wait = given.pop("wait")
+    wait, lines = given.pop("wait"), given.pop("lines")
+    if lines is not None and (wait or given["data"] is not None):
+        raise click.UsageError("--lines goes without DATA and --wait; wait for a --batch instead")
     rule, zone = given.pop("recurrence"), given.pop("timezone")
     if zone and not rule:
         raise click.UsageError("--timezone needs --recurrence")
@@ -98,6 +108,9 @@ def submit(session: Session, /, **given: Any) -> int:
             for name, each in (("pattern", rule), ("start", start), ("timezone", zone))
             if each is not None
         }
+    if lines is not None:
+        check_lines(lines)
+        return asyncio.run(submit_lines(session, values, lines))
     return asyncio.run(_submit(session, values, wait=wait))
 
 

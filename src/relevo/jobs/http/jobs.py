@@ -16,7 +16,14 @@ from relevo.http.etags import version_of
 from relevo.http.paging import Page
 from relevo.jobs.core.reasons import JobExplanation
 from relevo.jobs.core.uniqueness import Unique
-from relevo.jobs.errors import JobMissing, JobRefused, PlatformJob, StaleJob
+from relevo.jobs.errors import (
+    BatchClosed,
+    BatchMissing,
+    JobMissing,
+    JobRefused,
+    PlatformJob,
+    StaleJob,
+)
 from relevo.jobs.http.models import (
     COUNT_MAX,
     ByJob,
@@ -25,6 +32,7 @@ from relevo.jobs.http.models import (
     CountJobs,
     JobPayload,
     JobsCounted,
+    JobsSubmitted,
     JobSubmitted,
     JobUnblocked,
     JobView,
@@ -32,6 +40,7 @@ from relevo.jobs.http.models import (
     ListJobs,
     PostponeJob,
     SubmitJob,
+    SubmitJobs,
     UniqueBody,
     WaitForJob,
     view_of,
@@ -50,7 +59,7 @@ if TYPE_CHECKING:
     from relevo.jobs.querying.query import JobPage, JobQuery
 
 V = TypeVar("V")
-_EQUAL: Final = ("state", "status", "handler", "lane", "type", "token", "series")
+_EQUAL: Final = ("state", "status", "handler", "lane", "type", "token", "series", "batch", "origin")
 
 
 _COMMAND: Final[OperationOptions] = {
@@ -64,7 +73,7 @@ operation = Operations(minds_reach=True)
     "jobs.submit",
     "POST /v1/jobs",
     "jobs:submit",
-    errors=(InvalidValue, JobRefused),
+    errors=(InvalidValue, JobRefused, BatchMissing, BatchClosed),
     status=201,
     outcomes=(OtherStatus(200, lambda made: made.existed, "The job of its key exists."),),
     scope="handler:{handler}",
@@ -74,18 +83,40 @@ async def submit_job(services: Services, principal: Principal, command: SubmitJo
 
     A host that has its handler runs it on behalf of the submitter.
     """
+    options = await _submitted(services, principal, command)
+    made = await services.app.jobs.submit(**options)
+    return JobSubmitted(made.id, made.existed, made.warning)
+
+
+@operation(
+    "jobs.submit_many",
+    "POST /v1/jobs:batch",
+    "jobs:submit",
+    errors=(InvalidValue, JobRefused, BatchMissing, BatchClosed),
+    status=201,
+    scope="handler:{handler}",
+)
+async def submit_jobs(
+    services: Services, principal: Principal, command: SubmitJobs
+) -> JobsSubmitted:
+    """Submit jobs of one handler that differ in their data: all of them, or none."""
+    made = await services.app.jobs.submit_many(**await _submitted(services, principal, command))
+    existed = [job.id for job in made if job.existed]
+    return JobsSubmitted([job.id for job in made], existed, made[0].warning)
+
+
+async def _submitted(
+    services: Services, principal: Principal, command: SubmitJob | SubmitJobs
+) -> dict[str, Any]:
+    """Return the arguments of a submit that a request asks for."""
     check_open(command.handler)
     who = await requester_of(services, principal)
     options = msgspec.structs.asdict(command)
-    handler, data, recurrence = (options.pop(name) for name in ("handler", "data", "recurrence"))
-    if recurrence is not None:
-        recurrence = Recurrence(**msgspec.structs.asdict(recurrence))
-    unique = None if (body := options.pop("unique")) is None else _unique(body)
-    owner = None if who.user.id == SYSTEM else who.user.id
-    made = await services.app.jobs.submit(
-        handler, data, recurrence=recurrence, owner=owner, unique=unique, **options
-    )  # fmt: skip
-    return JobSubmitted(made.id, made.existed, made.warning)
+    if (recurrence := options.pop("recurrence")) is not None:
+        options["recurrence"] = Recurrence(**msgspec.structs.asdict(recurrence))
+    if (unique := options.pop("unique")) is not None:
+        options["unique"] = _unique(unique)
+    return {**options, "owner": None if who.user.id == SYSTEM else who.user.id}
 
 
 def _unique(body: UniqueBody) -> Unique:

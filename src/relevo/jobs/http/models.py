@@ -101,14 +101,13 @@ class UniqueBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ) = None
 
 
-class SubmitJob(Struct, frozen=True, kw_only=True):
-    """A job to be made."""
+class NewJob(Struct, frozen=True, kw_only=True):
+    """What is said of a job that is to be made, beside its data."""
 
     handler: Annotated[
         str,
         Meta(min_length=1, max_length=NAME_LENGTH_MAX, description="What runs it, by name."),
     ]
-    data: Annotated[dict[str, Any], Meta(description="The arguments of the handler.")] | None = None
     name: (
         Annotated[str, Meta(max_length=NAME_LENGTH_MAX, description="What people call it.")] | None
     ) = None
@@ -143,6 +142,38 @@ class SubmitJob(Struct, frozen=True, kw_only=True):
         Literal["continue", "hold"],
         Meta(description="`hold` suspends the rest of its token if it fails."),
     ] = "continue"
+    batch: (
+        Annotated[UUID, Meta(description="The batch that it belongs to, which must be open.")]
+        | None
+    ) = None
+
+
+class SubmitJob(NewJob, frozen=True, kw_only=True):
+    """A job to be made."""
+
+    data: Annotated[dict[str, Any], Meta(description="The arguments of the handler.")] | None = None
+
+
+class SubmitJobs(NewJob, frozen=True, kw_only=True):
+    """Jobs to be made that differ only in their data."""
+
+    data: Annotated[
+        tuple[dict[str, Any], ...],
+        Meta(
+            min_length=1, max_length=limits.JOBS_SUBMITTED_MAX,
+            description="The arguments of the handler, of one job after the other.",
+        ),
+    ]  # fmt: skip
+
+
+class JobsSubmitted(Struct, frozen=True):
+    """Jobs that were made, in the order of their data."""
+
+    ids: list[UUID]
+    existed: list[UUID]
+    """Those that are unique and existed before."""
+    warning: str | None
+    """That no host has ever registered the handler, with similar names."""
 
 
 class JobSubmitted(Struct, frozen=True):
@@ -169,6 +200,8 @@ class CountJobs(Struct, frozen=True, kw_only=True):
     type: Annotated[int, Meta(ge=1, description="Only of this operation type.")] | None = None
     token: Annotated[str, Meta(description="Only of this token.")] | None = None
     series: Annotated[UUID, Meta(description="Only runs of this series.")] | None = None
+    batch: Annotated[UUID, Meta(description="Only jobs of this batch.")] | None = None
+    origin: Annotated[UUID, Meta(description="Only repetitions of this job.")] | None = None
     id_prefix: (
         Annotated[
             str,
@@ -281,6 +314,10 @@ class JobView(Struct, frozen=True, kw_only=True):
     host: str | None
     series: UUID | None
     pattern: str | None
+    batch: UUID | None
+    """The batch that it belongs to."""
+    origin: UUID | None
+    """The job that it repeats, perhaps with other data."""
     sequence: int
     version: int
 
@@ -325,6 +362,7 @@ def view_of(job: Job, heads: Mapping[UUID, UUID | None]) -> JobView:
         completed_at=job.completed_at, postpone_until=job.postpone_until, attempt=job.attempt,
         retries=job.retries, crashes=job.crashes, run_seconds=job.run_seconds,
         progress=job.progress, error_code=shown_code(job.error_code), friendly_message=job.friendly,
-        host=job.host_name, series=job.series, pattern=job.pattern, sequence=job.sequence,
+        host=job.host_name, series=job.series, pattern=job.pattern,
+        batch=job.batch, origin=job.origin, sequence=job.sequence,
         version=job.version,
     )  # fmt: skip

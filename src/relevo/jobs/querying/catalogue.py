@@ -197,6 +197,8 @@ _COLUMNS: Final = (
     Column(name="relevo_timezone", type="text", sql="{t}.zone"),
     Column(name="relevo_progress", type="float", sql="({t}.progress::numeric::float8)"),
     Column(name="relevo_seriesid", type="guid", sql="{t}.series"),
+    Column(name="relevo_batchid", type="guid", sql="{t}.batch"),
+    Column(name="relevo_originid", type="guid", sql="{t}.origin"),
     Column(name="relevo_attempt", type="int", sql="{t}.attempt", required=True),
     Column(
         name="relevo_blockedby",

@@ -68,7 +68,8 @@ SHORT: Final = {
     "id": "asyncoperationid", "state": "statecode", "status": "statuscode",
     "type": "operationtype", "token": "dependencytoken", "owner": "ownerid",
     "lane": "relevo_lane", "handler": "relevo_handler", "extension": "relevo_extension",
-    "series": "relevo_seriesid", "priority": "relevo_priority", "attempt": "relevo_attempt",
+    "series": "relevo_seriesid", "batch": "relevo_batchid", "origin": "relevo_originid",
+    "priority": "relevo_priority", "attempt": "relevo_attempt",
     "error_code": "errorcode", "created_at": "createdon", "started_at": "startedon",
     "completed_at": "completedon", "modified_at": "modifiedon", "postpone_until": "postponeuntil",
 }  # fmt: skip

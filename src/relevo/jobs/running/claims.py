@@ -39,6 +39,7 @@ class Particulars(Struct, frozen=True, gc=False, kw_only=True):
     regarding_type: str | None = None
     regarding_id: str | None = None
     details: str | None = None
+    batch: UUID | None = None
     alone: bool = False
     """Whether the host runs nothing else: if it crashes, this job was the cause."""
 

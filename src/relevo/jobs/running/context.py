@@ -157,6 +157,11 @@ class JobContext:
         """In whose name the job acts."""
         return self._claim.owner
 
+    @property
+    def batch(self) -> UUID | None:
+        """The batch of the job; its handler may submit more into it while that is open."""
+        return self._claim.batch
+
     def check(self) -> None:
         """Raise `JobCanceled` or `JobPaused` if the handler is to stop; costs nothing."""
         if self.cut_for is not None:

@@ -119,6 +119,9 @@ create table relevo.job (
   next_at        timestamptz,
   details        jsonb,
   alone          boolean not null default false,  -- ready: nothing is to run beside it on its host; in progress: nothing does
+  batch          uuid,
+  origin         uuid,   -- the job that this one repeats, perhaps with other data
+  attempts       jsonb,  -- those that failed or lost their host, the last 20
   constraint job_status check (status in (0, 10, 20, 21, 22)),
   constraint job_held check ((host is not null) = (status between 20 and 22) and (host is null) = (claim is null))
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000,
@@ -142,6 +145,8 @@ create index job_regarding on relevo.job (regarding_id) where regarding_id is no
 -- What is asked of running jobs: pause, cancel, delete. Few rows, where the index by host has all, and those
 -- that are gone until it is vacuumed.
 create index job_asked on relevo.job (host) where host is not null and (status <> 20 or deleted);
+-- The jobs of a batch that have not ended, and how many of them run.
+create index job_of_batch on relevo.job (batch, status) where batch is not null;
 -- Jobs that a brake holds wait for an event, its end; -2147088105 is 0x80060917.
 create index job_braked on relevo.job (extension, rank, sequence)
   where status = 10 and waiting_event and error_code = -2147088105;
@@ -157,6 +162,7 @@ create index job_history_pages on relevo.job_history (created_at, sequence);
 create index job_history_ends on relevo.job_history using brin (completed_at) with (pages_per_range = 16, autosummarize = on);
 create index job_history_failures on relevo.job_history (completed_at) where status <> 30;
 create index job_history_series on relevo.job_history (series, id) where series is not null;
+create index job_history_batch on relevo.job_history (batch, completed_at, id) where batch is not null;
 create index job_history_regarding on relevo.job_history (regarding_id) where regarding_id is not null;
 
 -- Which job has the key of a unique job. The next submit of the key judges whether that one still counts; the ends of jobs
@@ -179,7 +185,8 @@ create table relevo.job_gate (
 create type relevo.job_move as (
   id uuid, event text, before smallint, after smallint, version bigint, host uuid, lane text, owner uuid, chain text,
   chained boolean, capped boolean, name text, operation_type integer, attempt integer, host_name text, error_code integer,
-  created_at timestamptz, started_at timestamptz, series uuid, hold boolean, system boolean, details jsonb);
+  created_at timestamptz, started_at timestamptz, series uuid, hold boolean, system boolean, details jsonb,
+  batch uuid);
 
 -- How often extensions failed, by minute, over all hosts. The handler says where their jobs are found.
 create table relevo.job_failure (

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 import msgspec
 from asyncpg.pgproto import pgproto
@@ -29,8 +30,8 @@ from relevo.kernel.postgres.grouping import Group
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from uuid import UUID
 
+    from relevo.jobs.batches.handles import BatchHandle
     from relevo.kernel.postgres import Database, Wakeups
 
 SQL = catalog.load("relevo.jobs")
@@ -84,6 +85,8 @@ def checked(
     system: bool = False,
     id: UUID | None = None,  # noqa: A002 - the word of the API
     options: Mapping[str, Any] | None = None,
+    batch: UUID | BatchHandle | None = None,
+    origin: UUID | None = None,
 ) -> Submission:
     """Return a job to be made, or refuse it by name before anything is written."""
     if not handler:
@@ -105,6 +108,7 @@ def checked(
         raise InvalidValue(f"options of a job are a mapping, not {options!r}", pointer="options")
     flags = {"retain": retain, "hold": on_failure == "hold", "system": system}
     extra = {**(options or {}), **{key: True for key, value in flags.items() if value}}
+    extra |= _relations(batch, origin)
     if extra:
         checking.json("options", extra, DATA_BYTES_MAX, of="a job")
     return Submission(
@@ -113,6 +117,17 @@ def checked(
         priority=priority, options=extra or None,
         owner=None if owner is None else checking.uuid("owner", owner, of="a job"),
     )  # fmt: skip
+
+
+def _relations(batch: UUID | BatchHandle | None, origin: UUID | None) -> dict[str, str]:
+    """Return what a job belongs to, as the SQL function takes it."""
+    found = {}
+    if batch is not None:
+        key = batch if isinstance(batch, UUID | str) else batch.id
+        found["batch"] = str(checking.uuid("batch", key, of="a job"))
+    if origin is not None:
+        found["origin"] = str(origin)
+    return found
 
 
 def encoded(data: Any) -> str:
@@ -189,6 +204,11 @@ def recurring(
     }  # fmt: skip
 
     def made(job: Submission) -> Submission:
+        if "batch" in (job.options or {}):
+            raise InvalidValue(
+                "a batch ends and a recurrence goes on; submit the series apart from the batch",
+                pointer="batch",
+            )
         options = {**(job.options or {}), **about, "series": str(of or job.id)}
         options["details"] = {**options.get("details", {}), **details}
         return msgspec.structs.replace(job, start=first.nominal, options=options)

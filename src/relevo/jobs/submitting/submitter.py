@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
+from relevo.jobs.batches.model import naming_refusals
 from relevo.jobs.core import reasons
 from relevo.jobs.core.uniqueness import Uniqueness, unique_of
 from relevo.jobs.handles import JobHandle, Known
@@ -84,13 +85,14 @@ class Submitter:
             known = registry.handlers.get(job.handler)
             job = await unique_submits.marked(job, rule, known, data)
         number, first = None, job.id
-        if rule is None and tx is None:
-            await self._tools().writing.one(job)
-        elif tx is None:
-            first = await self._tools().unique.one(job)
-        else:
-            number, existing = await self._store_in(tx, submission.columns([job]), rule)
+        batched = "batch" in (job.options or {})  # a closed batch must not spoil a group
+        if tx is not None or batched:
+            number, existing = await self._store_all([submission.columns([job])], rule, tx)
             first = existing.get(job.id, job.id)
+        elif rule is None:
+            await self._tools().writing.one(job)
+        else:
+            first = await self._tools().unique.one(job)
         known_facts = Known.of(job, number) if first == job.id else None
         handle = JobHandle[Any](self._jobs, first, known_facts)
         handle.existed = first != job.id
@@ -131,14 +133,15 @@ class Submitter:
     ) -> tuple[str | None, dict[UUID, UUID]]:
         """Store jobs; returns the numbers of the caller's transaction, and jobs that exist."""
         number, existing = None, dict[Any, Any]()
-        if tx is not None:
-            for arrays in batches:
-                number, firsts = await self._store_in(tx, arrays, rule)
-                existing |= firsts
-        elif rule is not None:
-            existing = await self._tools().unique.many(batches)
-        elif batches:
-            await self._tools().writing.many(batches)
+        with naming_refusals():
+            if tx is not None:
+                for arrays in batches:
+                    number, firsts = await self._store_in(tx, arrays, rule)
+                    existing |= firsts
+            elif rule is not None:
+                existing = await self._tools().unique.many(batches)
+            elif batches:
+                await self._tools().writing.many(batches)
         return number, existing
 
     async def _handles(

@@ -8,11 +8,17 @@ fault     the statement itself is wrong or its data are; trying again changes no
 
 from __future__ import annotations
 
-from typing import Literal
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal
 
 import asyncpg
 
 from relevo.kernel.postgres import catalog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from relevo.errors import RelevoError
 
 Meaning = Literal["aborted", "lost", "refused", "fault"]
 
@@ -101,3 +107,30 @@ def is_demoted(error: BaseException) -> bool:
 
 def _says_closed(text: str) -> bool:
     return "connection is closed" in text or "released back to the pool" in text
+
+
+@contextmanager
+def naming_refusals(refusals: Mapping[str, type[RelevoError]]) -> Iterator[None]:
+    """Raise what Relevo's own functions refuse, by their state, whichever driver reports it."""
+    try:
+        yield
+    except Exception as error:
+        fault = getattr(error, "orig", None) or error  # SQLAlchemy wraps that of the driver
+        fault = fault.__cause__ if _state(fault) is None and fault.__cause__ else fault
+        refusal = refusals.get(_state(fault) or "")
+        if refusal is None:
+            raise
+        raise refusal(_text(fault)) from error
+
+
+def _state(fault: BaseException) -> str | None:
+    state: str | None = getattr(fault, "sqlstate", None) or getattr(fault, "pgcode", None)
+    return state
+
+
+def _text(fault: BaseException) -> str:
+    """The message and the hint, where the driver tells them apart."""
+    details = getattr(fault, "diag", fault)  # of psycopg
+    message = getattr(details, "message_primary", None) or getattr(details, "message", str(fault))
+    hint = getattr(details, "message_hint", None) or getattr(details, "hint", None)
+    return f"{message}; {hint}" if hint else str(message)

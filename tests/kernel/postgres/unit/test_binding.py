@@ -17,7 +17,7 @@ from relevo.settings import Settings
 
 ROOT: Final = Path(relevo.__file__).parent
 EVERYWHERE: Final = re.compile(
-    r"'relevo\.(job|series|brake|router|message|slo)\.[a-z._]*'|'relevo\.(retention|(ordinal|message_operations)_shop)'|/\*.*?\*/|--[^\n]*",
+    r"'relevo\.(job|batch|series|brake|router|message|slo)\.[a-z._]*'|'relevo\.(retention|(ordinal|message_operations)_shop)'|/\*.*?\*/|--[^\n]*",
     re.DOTALL,
 )
 """Types of events and names of handlers are the same in every schema."""

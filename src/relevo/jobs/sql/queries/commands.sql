@@ -41,15 +41,20 @@ with gone as (
     id, sequence, rank, version, created_at, modified_at, run_seconds, attempt, operation_type, depth, status, priority, chained,
     capped, retain, auto_delete, system, hold, lane, handler, name, data, chain, token, owner, created_by, modified_by, saved,
     message_name, extension, regarding_type, regarding_id, correlation, correlation_at, request, series, pattern, anchor, zone,
-    nominal, details)
+    nominal, details, batch, origin, attempts)
   select g.id, g.sequence,
     relevo.job_rank(relevo.now(), l.priority, g.priority), g.version + 1, g.created_at, relevo.now(), g.run_seconds, g.attempt, g.operation_type, g.depth, 0, g.priority,
     g.chain is not null, l.owner_cap is not null and g.owner is not null, g.retain, g.auto_delete, g.system, g.hold, g.lane,
     g.handler, g.name, g.data, g.chain, g.token, g.owner, g.created_by, coalesce($2, g.modified_by), g.saved, g.message_name,
     g.extension, g.regarding_type, g.regarding_id, g.correlation, g.correlation_at, g.request, g.series, g.pattern, g.anchor,
-    g.zone, g.nominal, g.details - 'deferred_since'  -- it may wait for newer code as long as a new job
+    g.zone, g.nominal, g.details - 'deferred_since',  -- it may wait for newer code as long as a new job
+    g.batch, g.origin, g.attempts
   from gone g join relevo.job_lane l on l.name = g.lane
   returning *
+), counted as (
+  insert into relevo.job_batch_delta (batch, failed, canceled)
+  select g.batch, -count(*) filter (where g.status = 31), -count(*) filter (where g.status = 32)
+  from gone g where g.batch is not null group by g.batch
 ), noted as (
   insert into relevo.job_gate (key)
   select 'c' || m.chain from made m where m.chain is not null

@@ -14,6 +14,7 @@ select
   exists (select from relevo.job_wait w where not w.woken) as waits,
   exists (select from relevo.job_brake) or exists (select from relevo.job_failure)
     or exists (select from relevo.job j where j.status = 10 and j.waiting_event and j.error_code = -2147088105) as brakes,
+  exists (select from relevo.job_batch_delta) or exists (select from relevo.job_batch where canceling) as batches,
   (select case when j.seconds > 0 then j.seconds end from (
     select extract(epoch from j.postpone_until - relevo.now())::float8 as seconds from relevo.job j
     where j.status = 10 and j.postpone_until is not null and not j.waiting_event order by j.postpone_until limit 1) j) as next;

@@ -48,7 +48,7 @@ begin
   from wanted w cross join lateral (
     select j.ctid as place, j.rank, j.sequence, j.series is not null as recurs, j.crashes, j.system, j.lane <> w.lane as strange, j.retain or not j.auto_delete as keeps,
       j.attempt = 0 and j.operation_type in (1, 54) and not j.system and pg_column_size(j.data) <= 2000
-        and j.chain is null and j.series is null and j.details is null as plain
+        and j.chain is null and j.series is null and j.details is null and j.batch is null as plain
     from relevo.job j
     where j.handler = w.handler and (not moved or j.lane = w.lane) and j.status = 0 and not j.chained and not j.capped and not j.alone
       and (not w.braked or j.id = w.probe) and (w.next_rank is null or (j.rank, j.sequence) < (w.next_rank, w.next_sequence))
@@ -94,7 +94,7 @@ begin
   returning 'claimed', j.id, null::smallint, j.claim, j.lane, j.handler, j.name, j.data, j.attempt, j.operation_type,
     date_part('epoch', j.created_at),
     case when j.owner is null and j.chain is null and j.series is null and j.saved is null and j.details is null and j.token is null
-           and j.regarding_id is null and j.regarding_type is null and j.retries = 0 and j.crashes = 0 and j.depth = 1 and j.correlation = j.id
+           and j.regarding_id is null and j.regarding_type is null and j.retries = 0 and j.crashes = 0 and j.depth = 1 and j.batch is null and j.correlation = j.id
          then null else relevo.job_particulars(j) end, null::uuid[], null::text[];
   if turn = 0 and (recurs or own or exists (select from relevo.job_lane l where l.name = any (lanes) and l.events = 'all')) then
     perform relevo.after_job_claims(p_host, p_claim);

@@ -1,4 +1,4 @@
--- Follow-ups of moves: holds the rest of a chain, ends a series, opens gates, writes events.
+-- Follow-ups of moves: holds the rest of a chain, ends a series, opens gates, counts for batches, writes events.
 create or replace function relevo.after_job_moves(moved relevo.job_move[], keys text[], audit boolean)
 returns void language plpgsql volatile set enable_seqscan = off
 set search_path = pg_catalog, pg_temp as $$
@@ -15,7 +15,7 @@ begin
       returning j.*
     )
     select moved || array_agg(row(id, 'hold', 0, 10, version, host, lane, owner, chain, chained, capped, name, operation_type,
-                                  attempt, host_name, error_code, created_at, started_at, series, false, system, null)::relevo.job_move)
+                                  attempt, host_name, error_code, created_at, started_at, series, false, system, null, batch)::relevo.job_move)
     into moved from held;
   end if;
   select array_agg(w.id) into ended
@@ -36,6 +36,11 @@ begin
     -- Gates that the caller did not lock are left to the next claim.
     insert into relevo.job_gate (key) select k from unnest(open_keys) as k where not (k = any (keys));
     perform relevo.open_job_gates(array(select k from unnest(open_keys) as k where k = any (keys)));
+  end if;
+  if exists (select from unnest(moved) as m where m.batch is not null) then
+    insert into relevo.job_batch_delta (batch, succeeded, failed, canceled)
+    select m.batch, count(*) filter (where m.after = 30), count(*) filter (where m.after = 31), count(*) filter (where m.after in (-1, 32))
+    from unnest(moved) as m where m.batch is not null and (m.after >= 30 or m.after = -1) group by m.batch;
   end if;
   perform relevo.announce_jobs(array_agg(e.id), array_agg(e.version), array_agg(e.kind), array_agg(e.before), array_agg(e.after),
     array_agg(e.name), array_agg(e.lane), array_agg(e.operation_type), array_agg(e.attempt), array_agg(e.host_name),

@@ -21,7 +21,7 @@ begin
     ), gone as (
       delete from relevo.job j using given g
       where j.id = g.id and j.host is not distinct from p_host and j.claim = g.claim and j.status = 20 and not j.deleted
-        and not j.system and j.chain is null and j.series is null and j.lane = any (silent) and j.auto_delete and not j.retain
+        and not j.system and j.chain is null and j.series is null and j.batch is null and j.lane = any (silent) and j.auto_delete and not j.retain
       returning j.id
     )
     select array_agg(id) into ended from gone;
@@ -34,18 +34,18 @@ begin
     delete from relevo.job j using given g
     where j.id = g.id and j.host is not distinct from p_host  -- not by the index of hosts, which has all it holds
       and j.claim = g.claim and j.status = 20 and not j.deleted and not j.system
-      and j.chain is null and j.series is null and j.lane = any (plain)
+      and j.chain is null and j.series is null and j.batch is null and j.lane = any (plain)
     returning j.*, g.friendly as friend, g.result as answer, g.seconds, j.lane = any (told) as tell
   ), kept as (
     insert into relevo.job_history (
       id, sequence, rank, version, created_at, modified_at, started_at, completed_at, postpone_until, run_seconds,
       attempt, retries, crashes, operation_type, depth, progress, status, priority, retain, auto_delete, hold, lane,
       handler, name, data, host_name, token, owner, created_by, modified_by, saved, result, friendly, message_name,
-      extension, regarding_type, regarding_id, correlation, correlation_at, request, nominal, details)
+      extension, regarding_type, regarding_id, correlation, correlation_at, request, nominal, details, origin, attempts)
     select id, sequence, rank, version + 1, created_at, at, started_at, at, postpone_until, run_seconds + coalesce(seconds, 0),
       attempt, retries, crashes, operation_type, depth, 1, 30, priority, retain, auto_delete, hold, lane,
       handler, name, data, host_name, token, owner, created_by, modified_by, saved, answer, coalesce(friend, friendly), message_name,
-      extension, regarding_type, regarding_id, correlation, correlation_at, request, nominal, details
+      extension, regarding_type, regarding_id, correlation, correlation_at, request, nominal, details, origin, attempts
     from gone where retain or not auto_delete
   )
   select array_agg(id) as ids,

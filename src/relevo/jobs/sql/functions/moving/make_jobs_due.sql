@@ -18,7 +18,7 @@ begin
     insert into relevo.job_gate (key) select distinct relevo.job_owner_key(lane, owner) from turned where capped
   )
   select array_agg(row(id, 'due', 10, 0, version, host, lane, owner, chain, true, false, name, operation_type,
-                       attempt, host_name, error_code, created_at, started_at, series, hold, false, null)::relevo.job_move)
+                       attempt, host_name, error_code, created_at, started_at, series, hold, false, null, batch)::relevo.job_move)
   into moved from turned
   where exists (select from relevo.job_lane l where l.name = turned.lane and l.events = 'all');
   if moved is not null then

@@ -51,7 +51,7 @@ begin
         attempt, retries, crashes, operation_type, depth, error_code, progress, status, priority, retain, auto_delete,
         system, hold, lane, handler, name, data, host_name, chain, token, owner, created_by, modified_by, saved, result,
         message, friendly, message_name, extension, regarding_type, regarding_id, correlation, correlation_at, request,
-        series, pattern, anchor, zone, nominal, details)
+        series, pattern, anchor, zone, nominal, details, batch, origin, attempts)
       select id, sequence, rank, version + 1, created_at, at, started_at, at, postpone_until, run_seconds + coalesce(seconds, 0),
         attempt, retries, crashes + (event = 'crash_out')::integer, operation_type, depth,
         case when to_status = 30 then null else coalesce(error, error_code) end,
@@ -59,7 +59,8 @@ begin
         handler, name, data, host_name, chain, token, owner, created_by, coalesce(p_user, modified_by), coalesce(state, saved),
         answer, case when to_status = 30 then told else coalesce(told, message) end, coalesce(friend, friendly), message_name,
         extension, regarding_type, regarding_id, correlation, correlation_at, request, series, pattern, anchor, zone,
-        nominal, details
+        nominal, details, batch, origin,
+        case when event in ('fail', 'crash_out') then relevo.with_attempt(attempts, event, attempt, host_name, at, seconds, error, told) else attempts end
       from gone
       where to_status > 0 and not deleted and not (to_status = 30 and auto_delete and not retain)
     ), turned as (
@@ -83,6 +84,8 @@ begin
             (j.details - '{deferred_since,asked}'::text[]) || jsonb_build_object('preempted', coalesce((j.details -> 'preempted')::integer, 0) + 1)
           when g.event in ('retry', 'suspend', 'await', 'yield') then j.details - '{deferred_since,asked}'::text[]
           else j.details end,
+        attempts = case when g.event in ('retry', 'lost')
+          then relevo.with_attempt(j.attempts, g.event, j.attempt, j.host_name, at, g.seconds, g.error, g.message) else j.attempts end,
         alone = j.alone and g.event not in ('retry', 'suspend', 'await', 'yield'),  -- a run that ended in order
         capped = case when t.to_status >= 20 then j.capped else l.owner_cap is not null and j.owner is not null end
       from given g, relevo.job_transition t, relevo.job_lane l
@@ -93,18 +96,19 @@ begin
       returning j.*, g.event, t.from_status, l.told as lane_told
     )
     select array_agg(row(id, event, before, after, version, host, lane, owner, chain, chained, capped, name, operation_type,
-                         attempt, host_name, error_code, created_at, started_at, series, hold, system, details)::relevo.job_move)
-             filter (where audit or chain is not null or system or series is not null or told),
+                         attempt, host_name, error_code, created_at, started_at, series, hold, system, details,
+                         batch)::relevo.job_move)
+             filter (where audit or chain is not null or system or series is not null or batch is not null or told),
            array_agg(id), array_agg(before), array_agg(after), array_agg(version), array_agg(host)
     into more, more_ids, more_befores, more_afters, more_versions, more_hosts
     from (
       select id, event, status as before, case when deleted then -1 else to_status end as after, version + 1 as version, host, lane, owner, chain, chained, capped,
-             name, operation_type, attempt, host_name, coalesce(error, error_code) as error_code, created_at, started_at, series, hold, system, details,
+             name, operation_type, attempt, host_name, coalesce(error, error_code) as error_code, created_at, started_at, series, hold, system, details, batch,
              lane = any (tell_ends) as told
       from gone
       union all
       select id, event, from_status, status, version, host, lane, owner, chain, chained, capped, name, operation_type, attempt,
-             host_name, error_code, created_at, started_at, series, hold, system, details, lane_told > 1
+             host_name, error_code, created_at, started_at, series, hold, system, details, batch, lane_told > 1
       from turned
     ) m;
     moved := moved || more;

@@ -45,12 +45,12 @@ begin
       id, sequence, rank, version, created_at, modified_at, started_at, completed_at, postpone_until, run_seconds,
       attempt, retries, crashes, operation_type, depth, progress, status, priority, retain, auto_delete, hold, lane,
       handler, name, data, host_name, token, owner, created_by, modified_by, result, friendly, message_name,
-      extension, regarding_type, regarding_id, correlation, correlation_at, request)
+      extension, regarding_type, regarding_id, correlation, correlation_at, request, origin)
     select j.id, j.sequence, j.rank, j.version + 2, j.created_at, at, coalesce(j.started_at, q.taken_at), at, j.postpone_until,
       j.run_seconds + coalesce(g.seconds, 0), j.attempt + 1, j.retries, j.crashes, j.operation_type, j.depth, 1, 30, j.priority,
       j.retain, j.auto_delete, j.hold, j.lane, j.handler, j.name, j.data, q.host_name, j.token, j.owner, j.created_by,
       j.modified_by, g.result, coalesce(g.friendly, j.friendly), j.message_name, j.extension, j.regarding_type, j.regarding_id,
-      j.correlation, j.correlation_at, j.request
+      j.correlation, j.correlation_at, j.request, j.origin
     from relevo.job_parcel q cross join lateral unnest(q.jobs) as j
     join unnest(m.ids, m.friendlies, m.results, m.seconds) as g (id, friendly, result, seconds) on g.id = j.id
     where q.number = any (m.mixed) and (j.retain or not j.auto_delete);

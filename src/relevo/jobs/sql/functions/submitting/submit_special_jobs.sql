@@ -6,6 +6,9 @@ returns void language plpgsql volatile
 set search_path = pg_catalog, pg_temp as $$
 declare now_ timestamptz := relevo.now();
 begin
+  if exists (select from unnest(options) as o (given) where o.given ? 'batch') then
+    perform relevo.enter_batches(array(select (o.given ->> 'batch')::uuid from unnest(options) as o (given)));
+  end if;
   with given as (
     select g.*, p.name as title, p.lane, p.priority as urgency, p.rank, p.owner_cap,
            coalesce((g.o ->> 'operation_type')::integer, p.operation_type) as operation_type,
@@ -20,7 +23,7 @@ begin
       id, rank, created_at, modified_at, status, postpone_until, priority, operation_type, lane, handler, name,
       data, token, chain, chained, capped, owner, created_by, modified_by, retain, auto_delete, system, hold,
       depth, correlation, correlation_at, request, extension, message_name, regarding_type, regarding_id,
-      series, pattern, anchor, zone, nominal, next_at, waiting_event, details)
+      series, pattern, anchor, zone, nominal, next_at, waiting_event, details, batch, origin)
     select g.id, g.rank, g.at, g.at, case when g.start > g.at or (g.o ->> 'deferred')::boolean then 10 else 0 end, g.start,
       g.urgency, g.operation_type, g.lane, g.handler, g.title, g.data,
       nullif(g.token, ''), g.chain, g.chain is not null, g.owner_cap is not null and g.owner is not null,
@@ -31,10 +34,12 @@ begin
       (g.o ->> 'request')::uuid, coalesce(g.o ->> 'extension', g.handler), coalesce(g.o ->> 'message_name', g.handler), g.o ->> 'regarding_type',
       g.o ->> 'regarding_id', (g.o ->> 'series')::uuid, g.o ->> 'pattern', (g.o ->> 'anchor')::timestamptz,
       g.o ->> 'zone', (g.o ->> 'nominal')::timestamptz, (g.o ->> 'next_at')::timestamptz,
-      coalesce((g.o ->> 'waiting_event')::boolean, false), g.o -> 'details'
+      coalesce((g.o ->> 'waiting_event')::boolean, false), g.o -> 'details', (g.o ->> 'batch')::uuid, (g.o ->> 'origin')::uuid
     from given g
     order by g.n
-    returning id, lane, chain, capped, owner
+    returning id, lane, chain, capped, owner, batch
+  ), counted as (
+    insert into relevo.job_batch_delta (batch, added) select batch, count(*) from made where batch is not null group by batch
   )
   insert into relevo.job_gate (key)
   select distinct 'c' || chain from made where chain is not null
