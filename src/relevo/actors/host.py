@@ -101,14 +101,15 @@ class ActorsPart(Part[Actors]):
         logs.filter_lines(TurnFilter())
         service = self.service
         self._runtime = runtime = self._new_runtime(host)
-        self._signal = signal = service.wakeups.signal()
-        runtime.stored.append(lambda _: signal.set())
+        due = DueWork(runtime, service.wakeups)
+        self._signal = due.signal
+        runtime.stored.append(lambda _: due.signal.set())
         service.receiver.prober = prober = Prober(runtime, service.ways)
         service.serve(runtime)
         service.types.figures.pending = partial(pending, runtime)
         host.supervisor.run(COLLECT, runtime.collect)
         host.supervisor.run(WATCHDOG, lambda: LoopWatchdog(runtime).run())
-        host.supervisor.run(DUE, DueWork(runtime, signal).run)
+        host.supervisor.run(DUE, due.run)
         host.supervisor.run(ROUTES, service.network.routes.run)
         host.supervisor.run(DEADLOCKS, prober.run)
 

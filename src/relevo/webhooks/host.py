@@ -45,7 +45,7 @@ UNIT: Final = ("webhooks", "relevo.webhooks")
 """Kind and name of the unit with a lease for each webhook."""
 WATCH: Final = "webhooks.watch"
 DUE: Final = "webhooks.due"
-LOOK_SECONDS: Final = 5.0
+LOOK_SECONDS: Final = 15.0
 FORGET_ROWS_MAX: Final = 2_000
 COLLECTED_MAX: Final = 500
 """Events that are collected at once."""

@@ -46,6 +46,11 @@ select * from relevo.due_actor_reminders($1::text[], $2::integer[], $3::text[], 
 -- The next message of each pair, if its time has come.
 select * from relevo.due_actor_messages($1::text[], $2::integer[], $3::text[], $4::integer);
 
+-- name: has_due
+-- Whether a reminder or a message is due in some slots.
+select exists (select from relevo.due_actor_reminders($1::text[], $2::integer[], '{}', 1))
+  or exists (select from relevo.due_actor_messages($1::text[], $2::integer[], '{}', 1)) as due;
+
 -- name: next_due
 -- Seconds until something becomes due.
 select extract(epoch from relevo.next_actor_due($1::text[], $2::integer[]) - relevo.now())::float8;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from relevo.kernel.postgres import Database
 
 SQL = catalog.load("relevo.actors")
+HAS_DUE: Final = SQL.has_due
 _HEADERS = msgspec.json.Decoder(dict[str, str])
 
 

@@ -39,7 +39,7 @@ SQL = catalog.load("relevo.feed")
 log = get_logger(__name__)
 COUNT_MAX = 10_000
 """Changes that are counted one by one per lease; beyond that the figure is extrapolated."""
-MEASURE_SECONDS: Final = 15.0
+MEASURE_SECONDS: Final = 20.0
 OLD_SECONDS: Final = 60.0
 """Figures older than this many seconds now come from another host."""
 FIGURE_COUNT_MAX: Final = 1_000

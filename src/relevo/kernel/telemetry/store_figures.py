@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-READ_SECONDS: Final = 15.0
+READ_SECONDS: Final = 20.0
 OLD_SECONDS: Final = 60.0
 LONG_SECONDS: Final = 0.2
 REST: Final = 50

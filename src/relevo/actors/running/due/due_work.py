@@ -20,6 +20,7 @@ from relevo.actors.core.schedules import ReminderSchedule, occurrence
 from relevo.actors.reminders import Tick
 from relevo.actors.running.due.trials import DueKey, Trials, due_key
 from relevo.actors.running.turn import CURRENT, FunctionWork
+from relevo.actors.storing.inbox import HAS_DUE
 from relevo.errors import (
     ActivationLost,
     CommitFailed,
@@ -33,6 +34,7 @@ from relevo.errors import (
 )
 from relevo.kernel import error_text, faults
 from relevo.kernel.backoff import Backoff
+from relevo.kernel.postgres.polling import Question
 from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from relevo.actors.running.runtime import ActorRuntime
     from relevo.actors.running.slots import Slot
     from relevo.kernel.leases.model import Fence
-    from relevo.kernel.postgres.wakeups import Signal
+    from relevo.kernel.postgres.wakeups import Wakeups
 
 log = get_logger(__name__)
 LOOK_SECONDS: Final = 1.0
@@ -73,9 +75,11 @@ class DueItem(FunctionWork, eq=False):
 class DueWork:
     """The reminders and messages of the slots of this host."""
 
-    def __init__(self, runtime: ActorRuntime, signal: Signal) -> None:
+    def __init__(self, runtime: ActorRuntime, wakeups: Wakeups) -> None:
         self._runtime = runtime
-        self._signal = signal
+        question = Question(HAS_DUE, self._places, every=LOOK_SECONDS)
+        self.signal = wakeups.signal(question=question)
+        """Wakes the look; whoever stores what is due at once sets it."""
         self._handed: set[DueKey] = set()
         self._ended_meanwhile: set[DueKey] = set()
         """What has ended since the last look began: that may have read it as it was before."""
@@ -84,17 +88,24 @@ class DueWork:
 
     async def run(self) -> None:
         """Look for due work until the host stops."""
-        while True:
-            if await self.look():
-                await self._until_few()
-            else:
-                await self._signal.wait(LOOK_SECONDS)
+        with self.signal:
+            while True:
+                if await self.look():
+                    await self._until_few()
+                else:
+                    await self.signal.wait(self.signal.patience(LOOK_SECONDS))
+
+    def _slots(self) -> list[Slot]:
+        slots = self._runtime.slots.values()
+        return [slot for slot in slots if slot.is_open and slot.lease.may_act]
+
+    def _places(self) -> tuple[list[str], list[int]]:
+        slots = self._slots()
+        return [slot.group for slot in slots], [slot.number for slot in slots]
 
     async def look(self) -> bool:
         """Hand out what is due; True if there may be more at once."""
-        slots = [
-            slot for slot in self._runtime.slots.values() if slot.is_open and slot.lease.may_act
-        ]
+        slots = self._slots()
         if not slots:
             return False
         await self._trials.note_taken(slots)
@@ -205,7 +216,7 @@ class DueWork:
         if error is None or isinstance(error, _TRANSIENT) or slot.lease.over:
             self._let_go(key)
             if isinstance(item, DueMessage):
-                self._signal.set()  # the next of its pair
+                self.signal.set()  # the next of its pair
             return
         self._later(slot.lease.fence, item, key, error)
 
@@ -249,7 +260,7 @@ class DueWork:
             await asyncio.sleep(LOOK_SECONDS)
         finally:
             self._let_go(key)
-            self._signal.set()
+            self.signal.set()
 
 
 async def fire_reminder(due: DueReminder, instance: Any) -> None:
