@@ -36,6 +36,12 @@ class Answered:
         self.text = text
 
     @property
+    def notice(self) -> str:
+        """What has become of the action before."""
+        found = re.search(r'<p class="notice" role="status">(.*?)</p>', self.text, re.DOTALL)
+        return "" if found is None else found[1]
+
+    @property
     def csrf(self) -> str:
         found = re.search(r'name="csrf" value="([^"]+)"', self.text)
         assert found is not None, self.text[:2_000]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pytest
+
+from relevo.router import WorkerSelector
 
 if TYPE_CHECKING:
     from tests.dashboard.conftest import Desk
@@ -100,3 +103,54 @@ async def test_settings_say_where_they_come_from_and_no_secrets(desk: Desk) -> N
     )
     assert rows["database_url"] == "argument"
     assert rows["pool_size"] == "default"
+
+
+async def test_the_board_shows_queues_skills_workers_and_offers(desk: Desk) -> None:
+    router = desk.app.router
+    await router.set_distribution_policy("soon", mode="longestIdle", offer_ttl=60)
+    await router.set_queue("front", distribution_policy="soon")
+    await router.register_worker("eva", queues=["front"], capacity=2, channels={"voice": 1})
+    await router.create_job("voice", queue="front", job_id="first")
+    english = WorkerSelector(key="English", label_operator="greaterThan", value=7)
+    await router.create_job("voice", queue="front", job_id="second", selectors=[english])
+    async with desk.browser("viewer") as browser:
+        async with asyncio.timeout(20):
+            while "/router/jobs/first" not in (page := await browser.get("/router")).text:
+                await asyncio.sleep(0.05)
+        assert '<b>English</b> &gt; <b>7</b> <span class="badge s-wait">1</span>' in page.text
+        assert 'data-key="worker eva"' in page.text
+        assert "50 % of 2" in page.text
+        (offer,) = (await router.get_worker("eva")).offers
+        await router.accept_offer("eva", str(offer.offer_id))
+        page = await browser.get("/router?target=300&state=active")
+        assert re.search(r"100 %\s*<span class=\"note\">of 1</span>", page.text)
+        idle = await browser.get("/router?state=inactive")
+        assert 'data-key="worker eva"' not in idle.text
+
+
+async def test_a_policy_is_edited_as_a_whole_and_only_in_the_version_that_was_shown(
+    desk: Desk,
+) -> None:
+    where = "/router/policy?kind=distribution&id=soonest"
+    async with desk.browser("admin") as browser:
+        page = await browser.get(where)
+        assert "not there yet" in page.text
+        form: dict[str, Any] = {
+            "csrf": page.csrf, "next": where, "do": "router.distribution_policies.patch soonest",
+            "body.patch": '{"offerExpiresAfterSeconds": 45, "mode": {"kind": "roundRobin"}}',
+        }  # fmt: skip
+        saved = await browser.post("/act", **form)
+        assert saved.notice == "Save: 1 done.", saved.text
+        assert "roundRobin" in saved.text
+        stale = await browser.post("/act", **form, if_match='"nothing"')
+        assert "1 refused" in stale.notice
+        assert "soonest" in (await browser.get("/router/policies")).text
+        gone: dict[str, Any] = {"csrf": page.csrf, "next": where, "confirmed": "1"}
+        listed = await browser.post(
+            "/act", **gone, do="router.distribution_policies.delete soonest"
+        )
+        assert "Delete: 1 done." in listed.text
+        assert (await browser.get("/router/policy?kind=distribution")).status == 404
+    async with desk.browser("viewer") as browser:
+        page = await browser.get("/router/policy?kind=distribution&id=soon")
+        assert "textarea" not in page.text

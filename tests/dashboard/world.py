@@ -10,6 +10,7 @@ import msgspec
 
 from relevo import Fail
 from relevo.actors import Actor, Interface
+from relevo.router import WorkerSelector
 
 if TYPE_CHECKING:
     from relevo import App
@@ -84,3 +85,9 @@ async def _fill_router(app: App) -> None:
     await router.set_queue("calls", distribution_policy="fair")
     await router.register_worker("ana", queues=["calls"], capacity=1, channels={"voice": 1})
     await router.create_job("voice", queue="calls", job_id="order/1", labels={"who": HOSTILE})
+    await router.set_queue("back", distribution_policy="fair", name=HOSTILE)
+    await router.register_worker("ben", queues=["back"], capacity=4, channels={"voice": 1})
+    await router.create_job(
+        "voice", queue="back", job_id="order/2",
+        selectors=[WorkerSelector(key="Spanish", label_operator="greaterThan", value=5)],
+    )  # fmt: skip

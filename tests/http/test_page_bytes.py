@@ -80,6 +80,7 @@ WHOLE = {
         ],
         "pages, which need a host that serves the kit: see tests/governance/http",
     ),
+    "router.board.read": "500 queues and 50 skills at most",
     "settings.read": "a row for each setting",
     "history.read": "720 samples at most, of numbers",
     "resolvers.plan": "moves of partitions, of which a resolver has a bounded number",

@@ -114,7 +114,7 @@ SECTIONS: Final[dict[str, dict[str, CommandNoun]]] = {
         "router": CommandNoun(
             "The job router: job, worker, queue, offer, explain.",
             tuple(f"relevo.router.http.{name}" for name in (
-                "policies", "jobs", "workers", "offers", "insight")),
+                "policies", "jobs", "workers", "offers", "insight", "board")),
         ),
     },
     "Dataverse": {

@@ -52,7 +52,8 @@ async def act(
 
     `do` names the operation, or operation and thing as `jobs.retry 0192…`; `selected` the things,
     or `matching` a query that finds them, whose number has to be `typed`. All other fields are
-    fields of the operation: as text, `json.<name>` as JSON, `in.<name>` as seconds from now.
+    fields of the operation: as text, `json.<name>` as JSON, `in.<name>` as seconds from now,
+    `list.<name>` as one of several values, `body.<name>` as the bytes of a body.
     """
     assert request.principal is not None
     name, _, thing = form.get("do", [""])[0].partition(" ")
@@ -81,8 +82,8 @@ async def act(
     if action.confirm and "confirmed" not in form and "matching" not in form:
         return _preview(request, action, form, calls, things, known)
     outcome = await _run_all(services, request, calls)
-    if action.then and outcome.last is not None and not outcome.refused:
-        found = msgspec.to_builtins(outcome.last)
+    if action.then and not outcome.refused:
+        found = {} if outcome.last is None else msgspec.to_builtins(outcome.last)
         back = request.prefix + action.then.format_map(found)
     return _back(request, back, _said(request, action, outcome))
 
@@ -140,6 +141,10 @@ async def _fields(services: Services, form: Fields) -> dict[str, Any]:
                     found[field] = msgspec.json.decode(values[0])
                 except (msgspec.DecodeError, RecursionError) as error:
                     raise InvalidJson(f"{field} is not JSON: {error}") from None
+            case "body":
+                found[field] = values[0].encode()
+            case "list":
+                found[field] = [value for value in values if value.strip()]
             case "in":
                 if not (values[0].isascii() and values[0].isdecimal()) or len(values[0]) > 9:
                     raise InvalidValue(f"{values[0][:20]!r} is not a number of seconds")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -89,6 +90,15 @@ def compact(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
+def segment(value: str) -> str:
+    """Return a name as a segment of a path.
+
+    >>> segment("order/1")
+    'order%2F1'
+    """
+    return quote(value, safe="")
+
+
 @functools.cache
 def environment() -> Environment:
     """Return the templates."""
@@ -102,7 +112,7 @@ def environment() -> Environment:
         auto_reload=False,
     )
     made.filters |= {"exact": exact, "iso": iso, "seconds": seconds, "pretty": pretty}
-    made.filters["compact"] = compact
+    made.filters |= {"compact": compact, "segment": segment}
     return made
 
 

@@ -27,7 +27,7 @@ from relevo.jobs.http import batches, jobs, schedules, views
 from relevo.kernel.operation import PUBLIC, Method, Operation, Operations, Text
 from relevo.messaging.http import consumers, entities, locks, moves, rules, sessions
 from relevo.messaging.http import messages as queue_messages
-from relevo.router.http import insight, offers, policies, workers
+from relevo.router.http import board, insight, offers, policies, workers
 from relevo.router.http import jobs as router_jobs
 from relevo.router.http import surface as routing
 from relevo.store.http import bulk, containers, items
@@ -61,7 +61,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *changes.operation, *units.operation, *administration.operation, *dead_letters.operation,
     *users.operation,
     *policies.operation, *router_jobs.operation, *workers.operation, *offers.operation,
-    *insight.operation,
+    *insight.operation, *board.operation,
     *jobs.operation, *views.operation, *schedules.operation, *batches.operation,
     *entities.operation, *rules.operation, *queue_messages.operation, *locks.operation,
     *moves.operation, *sessions.operation, *consumers.operation,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from relevo.dashboard.pages import (
     actors,
+    board,
     events,
     feeds,
     job,
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from relevo.dashboard.page import Action, Page
 
 _MODULES: Final = (
-    overview, jobs, job, schedules, system_jobs, router, messages, feeds, actors, events, operating,
+    overview, jobs, job, schedules, system_jobs, board, router, messages, feeds, actors, events,
+    operating,
 )  # fmt: skip
 PAGES: Final[tuple[Page, ...]] = tuple(page for module in _MODULES for page in module.PAGES)
 ACTIONS: Final[dict[str, Action]] = {

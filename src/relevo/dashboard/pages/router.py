@@ -1,42 +1,12 @@
-"""The job router: the wall board, its workers, jobs, and why each waits."""
+"""The jobs and workers of the router, and why each waits."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from relevo.dashboard.lists import Column, Section, list_page
 from relevo.dashboard.page import Action
 
-QUEUES: Final = Section(
-    name="router_queues", operation="router.queues.overview",
-    columns=(
-        Column("queue_id", link="/router/jobs?queueId={queue_id}"), Column("name"),
-        Column("waiting", "number"), Column("longest_wait_seconds", "seconds"),
-        Column("offers", "number"), Column("assigned", "number"),
-        Column("workers_active", "number"), Column("workers_draining", "number"),
-        Column("workers_inactive", "number"),
-    ),
-    empty="relevo router queue create calls '{\"distributionPolicyId\": \"fair\"}'",
-)  # fmt: skip
-WORKERS: Final = Section(
-    name="router_workers", operation="router.workers.list",
-    columns=(
-        Column("id", link="/router/workers/{id}"), Column("state", "status"),
-        Column("available_for_offers", "flag"), Column("load_ratio", "share"),
-        Column("capacity", "number"), Column("queues"), Column("assigned", "number"),
-        Column("offered", "number"), Column("labels", "json"),
-    ),
-    rows=lambda answer: [_worker(each) for each in answer.items],
-    empty="relevo router worker create ana '{\"queues\": [\"calls\"], \"capacity\": 1}'",
-)  # fmt: skip
-OFFERS: Final = Section(
-    name="router_offers", operation="router.offers.open", key=("offer_id",),
-    columns=(
-        Column("job_id", link="/router/jobs/{job_id}"),
-        Column("worker_id", link="/router/workers/{worker_id}"), Column("queue_id"),
-        Column("channel_id"), Column("offered_at", "time"), Column("expires_at", "time"),
-    ),
-)  # fmt: skip
 JOBS: Final = Section(
     name="router_jobs", operation="router.jobs.list",
     given={"queueId": "?queueId", "status": "?status", "channelId": "?channelId"},
@@ -53,15 +23,6 @@ _ID: Final = {"id": "{id}"}
 _OF_JOB: Final = "router.explain.job"
 _OF_WORKER: Final = "router.explain.worker"
 _COUNTED: Final = (Column("count", "number"), Column("reason"), Column("selector", "json"))
-
-
-def _worker(worker: Any) -> dict[str, Any]:
-    fields = ("id", "state", "available_for_offers", "load_ratio", "capacity", "queues", "labels")
-    return {
-        **{name: getattr(worker, name) for name in fields},
-        "assigned": len(worker.assigned_jobs),
-        "offered": len(worker.offers),
-    }
 
 
 JOB: Final = (
@@ -125,21 +86,10 @@ WORKER: Final = (
         ),
     ),
 )  # fmt: skip
-POLICIES: Final = tuple(
-    Section(
-        name=f"router_{kind}", operation=f"router.{kind}_policies.list",
-        columns=(Column("id"), Column("name"), Column("etag")),
-        empty=f"relevo router {kind}-policy create first '{{}}'",
-    )
-    for kind in ("distribution", "classification", "exception")
-)  # fmt: skip
-
 PAGES: Final = (
-    list_page("router", "/router", QUEUES, OFFERS, WORKERS, group="work"),
     list_page("router_jobs", "/router/jobs", JOBS, under="router"),
     list_page("router_job", "/router/jobs/{id}", *JOB, under="router"),
     list_page("router_worker", "/router/workers/{id}", *WORKER, under="router"),
-    list_page("router_policies", "/router/policies", *POLICIES, group="work"),
 )
 ACTIONS: Final = (
     Action(operation="router.jobs.reclassify"),

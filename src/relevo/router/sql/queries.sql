@@ -500,3 +500,25 @@ left join (
   group by q.id) crew on crew.id = r.id
 where r.kind = 'queues' and ($1::text is null or r.id = $1) and r.id > $2
 order by r.id limit $3;
+
+-- name: queue_service
+-- How quickly the latest jobs of each queue were taken: assignments since an instant, at most 2,000 of a queue, how many came
+-- within a time, and the mean wait.
+select r.id as queue_id, count(*) as assigned, count(*) filter (where a.waited <= $2::interval) as within,
+       extract(epoch from avg(a.waited))::float8 as mean_wait_seconds
+from relevo.router_resource r
+cross join lateral (
+  select greatest(o.assigned_at - j.enqueued_at, interval '0') as waited
+  from relevo.router_offer o join relevo.router_job j on j.id = o.job_id
+  where o.queue_id = r.id and o.assigned_at >= relevo.now() - $1::interval and j.enqueued_at is not null
+  order by o.assigned_at desc limit 2000) a
+where r.kind = 'queues'
+group by r.id order by r.id limit $3;
+
+-- name: waiting_by_skill
+-- What waiting jobs ask of workers, the most wanted first, and how long the oldest waits; at most 5,000 jobs are looked at.
+select s.selector ->> 'key' as key, s.selector ->> 'labelOperator' as label_operator, s.selector -> 'value' as value,
+       count(*) as waiting, extract(epoch from relevo.now() - min(w.enqueued_at))::float8 as longest_wait_seconds
+from (select j.requested, j.attached, j.enqueued_at from relevo.router_job j where j.status = 'queued' limit 5000) w
+cross join lateral jsonb_array_elements(w.requested || w.attached) as s (selector)
+group by 1, 2, 3 order by waiting desc, 1, 2 limit $1;
