@@ -133,6 +133,8 @@ def _fault(root: click.Group, mention: Mention) -> str | None:
             words = words[1:]
         if _OPEN.fullmatch("".join(words)[:1]) and not mention.complete:
             return None
+        if words and words[-1].startswith("-"):
+            words.append("…")  # a text may name an option without its value
         _, extra, _ = command.make_parser(context).parse_args(words)
     except click.UsageError as error:
         return error.format_message()
