@@ -48,8 +48,7 @@ def event_names(types: Iterable[Any]) -> str:
 
 
 PLACES: Final[dict[str, Callable[[], str]]] = {
-    "settings": lambda: settings_table(with_types=False),
-    "settings with types": lambda: settings_table(with_types=True),
+    "settings": settings_table,
     "api": api_tables,
     "error tree": error_tree,
     "errors": error_table,

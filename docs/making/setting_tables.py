@@ -26,16 +26,16 @@ SECONDS: Final = {
 """Settings that are times."""
 
 
-def settings_table(*, with_types: bool) -> str:
+def settings_table() -> str:
     """Every setting, its variable, its default and its meaning."""
     said = attribute_docs(LeaseConfig, prefix="lease_") | attribute_docs(Settings)
     types = typing.get_type_hints(Settings)
-    headings = ["setting", "environment", *(["type"] if with_types else []), "default", "meaning"]
+    headings = ["setting", "environment", "type", "default", "meaning"]
     rows = [
         [
             f"`{name}`",
             f"`{PREFIX}{name.upper()}`",
-            *([_type_name(types[name])] if with_types else []),
+            _type_name(types[name]),
             _default(name),
             meaning(name, said),
         ]

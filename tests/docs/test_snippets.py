@@ -6,9 +6,12 @@ would run them. What a snippet is follows from the words after its three backtic
     python                  a program; it runs to its end
     python file=worker.py   a file in the folder; one named test_… is run by pytest, another must be
                             used on the page (conftest.py is, by pytest)
-    sh runnable             commands; a shell snippet without the word is not run
+    sh runnable             commands
+    sh shown                commands that are only shown: they need what a test has not
     sh runnable terminal    one command that goes on running while the reader works elsewhere
     sql runnable            statements for the page's database, as psql or a driver would send them
+    sql shown               statements that are only shown
+    yaml, ini, toml, json   files: their syntax is checked; yaml may have several documents
     python from=PATH        an excerpt of a file that other tests run, word for word
     text output             what the snippet before it has written to standard output
 
@@ -16,11 +19,13 @@ A comment `<!-- until: command -->` waits until the command succeeds: a reader w
 Programs and the `relevo` of a page are processes of their own, forked from one that has imported
 Relevo (`tests/support/forked_command.py`). Pages use a fresh database through RELEVO_DATABASE_URL;
 one with `<!-- embedded -->` uses the embedded server in its folder, as without configuration.
+`make soak` runs every page so that does not name a database, as a reader pastes it.
 Port 8080 stands for a free one.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -30,11 +35,15 @@ import socket
 import subprocess
 import sys
 import tempfile
+import tomllib
+from collections.abc import Callable  # noqa: TC003 - of PARSERS
+from configparser import ConfigParser
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
+import yaml
 from msgspec import Struct
 
 from tests.support import forked_command, forks
@@ -47,7 +56,14 @@ PAGES: Final = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 LANGUAGES: Final = {"ini", "json", "mermaid", "python", "sh", "sql", "text", "toml", "yaml"}
 TOOLS: Final = ("bash", "curl", "openssl")
 """Programs that pages may use beside Relevo's own; without one, what needs it is skipped."""
+EMBEDDED: Final = "<!-- embedded -->"
 PAGE_SECONDS_MAX: Final = 150
+PARSERS: Final[dict[str, Callable[[str], object]]] = {
+    "ini": lambda text: ConfigParser(strict=False, interpolation=None).read_string(text),
+    "json": json.loads,
+    "toml": tomllib.loads,
+    "yaml": lambda text: list(yaml.safe_load_all(text)),
+}
 WAIT_SECONDS_MAX: Final = 60
 
 _FENCE: Final = re.compile(r"^```(.*)$")
@@ -171,13 +187,14 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def environment(page: Path, url: str, port: str, programs: Path) -> dict[str, str]:
+def environment(page: Path, url: str | None, port: str, programs: Path) -> dict[str, str]:
+    """Return the variables of a page; without a URL it uses the embedded database."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("RELEVO_") or "_TEST" in k}
     paths = [str(programs), str(Path(sys.executable).parent), kept["PATH"]]
     kept["PATH"] = os.pathsep.join(paths)
     kept[forked_command.SOCKET] = str(forks.requests().fileno())
     kept["RELEVO_PORT"] = port
-    if "<!-- embedded -->" not in page.read_text("utf-8"):
+    if url is not None and EMBEDDED not in page.read_text("utf-8"):
         kept["RELEVO_DATABASE_URL"] = url
     return kept
 
@@ -226,10 +243,29 @@ def is_a_story(page: Path) -> bool:
     return any(commands(snippet) for snippet in read(page))
 
 
+def needs_no_database(page: Path) -> bool:
+    """Whether its snippets take the database that there is; those marked embedded do so anyway."""
+    text = "".join(commands(snippet) or "" for snippet in read(page))
+    return bool(text) and "DATABASE_URL" not in text and EMBEDDED not in page.read_text("utf-8")
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if is_a_story(page)], ids=name)
 def test_the_snippets_of_a_page_run_in_order(
     page: Path, folder: Path, relevo_url: str, programs: Path
 ) -> None:
+    play(page, folder, relevo_url, programs)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("page", [page for page in PAGES if needs_no_database(page)], ids=name)
+def test_the_snippets_of_a_page_run_as_pasted_on_the_embedded_database(
+    page: Path, folder: Path, programs: Path
+) -> None:
+    play(page, folder, None, programs)
+
+
+def play(page: Path, folder: Path, url: str | None, programs: Path) -> None:
+    """Run the snippets of a page, and compare what they say."""
     port = str(free_port())
     snippets = [
         Snippet(each.line, each.language, each.marks, each.text.replace("8080", port))
@@ -240,7 +276,7 @@ def test_the_snippets_of_a_page_run_in_order(
     for snippet in snippets:
         if snippet.file is not None:
             (folder / snippet.file).write_text(snippet.text, "utf-8")
-    code, said = run(script(page, snippets), folder, environment(page, relevo_url, port, programs))
+    code, said = run(script(page, snippets), folder, environment(page, url, port, programs))
     assert code == 0, f"{name(page)} ended with {code}\n{said}"
     for before, shown in outputs(snippets):
         written = (folder / f"output-{before.line}.log").read_text("utf-8")
@@ -254,6 +290,14 @@ def test_every_snippet_is_of_a_known_kind_and_every_program_is_run(page: Path) -
     programs = "".join(s.text for s in snippets if s.language == "python")
     for snippet in snippets:
         where = f"{page.name}:{snippet.line}"
+        if snippet.language in ("sh", "sql"):
+            marks = {"runnable", "shown"} & set(snippet.marks)
+            assert len(marks) == 1, f"{where}: say whether it is `runnable` or only `shown`"
+        if snippet.language in PARSERS and "shown" not in snippet.marks:
+            try:
+                PARSERS[snippet.language](snippet.text)
+            except Exception as error:
+                raise AssertionError(f"{where} is no {snippet.language}: {error}") from error
         assert snippet.language in LANGUAGES | {"until"}, f"{where}: {snippet.language}"
         if snippet.excerpt_of is not None:
             assert snippet.text in (ROOT / snippet.excerpt_of).read_text("utf-8"), where
