@@ -12,6 +12,7 @@ from relevo.actors.core.routing import route_topic
 from relevo.actors.operating.figures import pending
 from relevo.actors.running.deadlocks import Prober
 from relevo.actors.running.due.due_work import DueWork
+from relevo.actors.running.recording import TurnRecorder
 from relevo.actors.running.runtime import ActorRuntime
 from relevo.actors.running.turn_filter import TurnFilter
 from relevo.actors.running.watchdog import LoopWatchdog
@@ -26,6 +27,7 @@ from relevo.kernel.telemetry import logs
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from relevo.actors.running.recording import Record
     from relevo.kernel.leases.loops import Duty
     from relevo.kernel.leases.units import Bootstrap, Unit
     from relevo.kernel.part import Host
@@ -54,6 +56,7 @@ class ActorsPart(Part[Actors]):
         self._units: list[Unit] = []
         self._unit_ids: dict[str, int] = {}
         self._signal: Signal | None = None
+        self._recorder: TurnRecorder | None = None
         self._defined = asyncio.Event()
         self._serving = asyncio.Lock()
 
@@ -65,6 +68,12 @@ class ActorsPart(Part[Actors]):
             self.service.ways.serves = lambda group: group in self._groups()
             host.supervisor.run(DEFINED, self._serve_defined)
         await self._serve(host)
+
+    def record_turns(self, record: Record) -> None:
+        """Record what turns do, for a test."""
+        self._recorder = TurnRecorder(record)
+        if self._runtime is not None:
+            self._runtime.workers.recorder = self._recorder
 
     async def _serve_defined(self) -> None:
         """Serve what is defined while the host runs."""
@@ -164,6 +173,7 @@ class ActorsPart(Part[Actors]):
             activations_max=service.settings.actors_activations_max, now=service.now,
         )  # fmt: skip
         runtime.workers.host = host.leases.name
+        runtime.workers.recorder = self._recorder
         runtime.idle_seconds = service.settings.actors_idle_seconds
         service.may_act = lambda: host.leases.may_act
         runtime.owner_elsewhere = service.ways.known

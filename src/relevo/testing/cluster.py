@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from relevo.errors import InvalidValue
 from relevo.kernel.postgres.binding import DEFAULT
 from relevo.testing import diagnosis
 from relevo.testing.faults import FaultBoard
@@ -61,15 +63,34 @@ class Node:
     """A host process and its own proxy to the database."""
 
     def __init__(
-        self, name: str, process: HostProcess, trace: Path, log: Path, proxy: Proxy
+        self,
+        name: str,
+        process: HostProcess,
+        trace: Path,
+        log: Path,
+        proxy: Proxy,
+        peer: Proxy | None = None,
     ) -> None:
         self.name = name
         self.process = process
         self.proxy = proxy
+        self._peer = peer
         self._trace = trace
         self._log = log
         self._read = 0
         self._records: list[dict[str, Any]] = []
+
+    @property
+    def peer(self) -> Proxy:
+        """The faulty network by which other processes call the actors of a node.
+
+        Start the node with `peer=True`.
+        """
+        if self._peer is None:
+            raise InvalidValue(
+                f"other processes reach {self.name!r} directly; start it with peer=True"
+            )
+        return self._peer
 
     def kill(self) -> None:
         """Send SIGKILL and wait for the end of the process."""
@@ -91,6 +112,8 @@ class Node:
     def heal(self) -> None:
         """End all network faults of the node."""
         self.proxy.heal()
+        if self._peer is not None:
+            self._peer.heal()
 
     def terminate(self) -> None:
         """Send SIGTERM: the host drains and stops."""
@@ -156,13 +179,30 @@ class Cluster:
         self._proxies.close()
 
     async def start(
-        self, name: str, *, skew: float = 0.0, wait: bool = True, **settings: object
+        self,
+        name: str,
+        *,
+        skew: float = 0.0,
+        wait: bool = True,
+        peer: bool = False,
+        **settings: object,
     ) -> Node:
-        """Start a node and, with `wait`, wait until it serves."""
+        """Start a node and, with `wait`, wait until it serves.
+
+        With `peer` other processes call its actors through the proxy `node.peer`.
+        """
         self._starts += 1
         label = f"{name}-{self._starts}"
         trace, log = self._folder / f"{label}.trace", self._folder / f"{label}.log"
         proxy = self._proxies.enter_context(Proxy.to(self._url))
+        between: Proxy | None = None
+        if peer:
+            port = _free_port()
+            between = self._proxies.enter_context(Proxy(("127.0.0.1", port)))
+            settings |= {
+                "actors_listen": f"127.0.0.1:{port}",
+                "actors_address": f"127.0.0.1:{between.port}",
+            }
         chosen = {"database_url": proxy.url(self._url), "host_name": name, "migrate": "false"}
         chosen |= {key: str(value) for key, value in {**self._settings, **settings}.items()}
         environment = {key: value for key, value in os.environ.items() if "RELEVO_" not in key}
@@ -173,7 +213,7 @@ class Cluster:
             process = start_process(self._program, environment, output)
         if name in self.nodes:
             self._former.append(self.nodes[name])
-        node = self.nodes[name] = Node(name, process, trace, log, proxy)
+        node = self.nodes[name] = Node(name, process, trace, log, proxy, between)
         if wait:
             await self.until(lambda: bool(node.records("ready")), f"{name} is ready", node=node)
         return node
@@ -215,3 +255,10 @@ class Cluster:
         nodes = [*self._former, *self.nodes.values()]
         records = [record for node in nodes for record in node.records(event)]
         return sorted(records, key=lambda record: float(record["at"]))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from relevo.actors import Actor, Interface, Tick, method, reminder_handler
 from relevo.actors.host import ActorsPart
 from relevo.errors import DeadlockDetected
-from relevo.kernel.leases.hosts import instant
+from relevo.testing.turns import record_turns
 from tests.support.parts import serve
 
 if TYPE_CHECKING:
@@ -48,12 +48,11 @@ class TallyState(Struct):
 
 
 def define(app: App, host: str, record: Recorder | None = None) -> None:
-    """Define the type; turns are recorded with an instant from before they looked at the lease."""
+    """Define the type."""
 
     @app.actor(TYPE, implements=Tally)
     class TallyActor(Actor[TallyState]):
         async def add(self, tag: str) -> int:
-            self.act()
             self.state.counts[tag] = self.state.counts.get(tag, 0) + 1
             self.state.total += 1
             await asyncio.sleep(0)
@@ -110,16 +109,10 @@ def define(app: App, host: str, record: Recorder | None = None) -> None:
         async def come_back(self, origin: Tally, tag: str) -> int:
             return await origin.add(tag)
 
-        def act(self) -> None:
-            if record is None:
-                return
-            at, fence = instant(), self.ctx.fence
-            self.ctx.check_fence()
-            record("act", at=at, unit=fence.unit, lease=fence.name, epoch=fence.epoch)
-
 
 async def tallies(app: App, record: Recorder) -> None:
     """A host of actors."""
     define(app, app.leases.name, record)
+    record_turns(app, record)
     await app.parts.of(ActorsPart).stop(5.0)  # it serves Relevo's own actors already
     await serve(app, ActorsPart)

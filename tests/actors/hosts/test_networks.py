@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import random
-from contextlib import ExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from relevo.errors import RelevoError
-from relevo.testing.proxy import Proxy
 from tests.actors.hosts.conftest import TALLIES
 from tests.actors.hosts.programs import TYPE, Tally
 from tests.actors.hosts.site import open_site
 from tests.actors.hosts.test_drains import keys_of
 from tests.http.authority import Authority
-from tests.kernel.postgres.servers import free_port, pgbouncer
+from tests.kernel.postgres.servers import pgbouncer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from relevo.kernel.postgres import Database
@@ -75,45 +72,30 @@ async def test_actors_behind_pgbouncer_in_transaction_mode(
             await site.check()
 
 
-@asynccontextmanager
-async def two_hosts_behind_proxies(site: Site) -> AsyncIterator[dict[str, Proxy]]:
-    """Start hosts that are reached through proxies, by each other and by the client."""
-    with ExitStack() as stack:
-        proxies = {}
-        for name in ("a", "b"):
-            port = free_port()
-            proxies[name] = stack.enter_context(Proxy(("127.0.0.1", port)))
-            await site.cluster.start(
-                name, actors_listen=f"127.0.0.1:{port}",
-                actors_address=f"127.0.0.1:{proxies[name].port}",
-            )  # fmt: skip
-        await site.until_shared("a", "b")
-        yield proxies
-
-
 async def test_a_host_that_nobody_reaches_runs_nothing_twice(site: Site) -> None:  # I27, I31
-    async with two_hosts_behind_proxies(site) as proxies:
-        ledger = site.ledger(actors=6, timeout=3.0)
-        ledger.start(callers=9, kinds=KINDS)
-        for name in ("a", "b"):
-            await site.until_called(ledger, 50)
-            failed = ledger.errors.total()
-            proxies[name].cut()  # it lives, and owns its slots
-            await site.cluster.until(lambda n=failed: ledger.errors.total() > n + 5, "calls fail")  # type: ignore[misc]
-            proxies[name].heal()
-            await site.until_called(ledger, 50)
-        await ledger.stop()
-        await ledger.check()
-        await site.check()
-        assert set(ledger.errors) <= {"OutcomeUnknown", "DeadlineExceeded", "NoHost"}
-        (one,), (other,) = await keys_of(site, "a", 1), await keys_of(site, "b", 1)
-        visited = site.app.actor(Tally, one, type=TYPE), site.app.actor(Tally, other, type=TYPE)
-        proxies["b"].cut()  # from the other host, this time
-        with pytest.raises(RelevoError):
-            await visited[0].with_(timeout=1.0).visit(visited[1], "t")  # type: ignore[attr-defined]
-        proxies["b"].heal(drop=True)
-        await visited[0].visit(visited[1], "u")
-        assert (await visited[0].counts())["u"] == 1
+    nodes = {name: await site.cluster.start(name, peer=True) for name in ("a", "b")}
+    await site.until_shared("a", "b")
+    ledger = site.ledger(actors=6, timeout=3.0)
+    ledger.start(callers=9, kinds=KINDS)
+    for name in ("a", "b"):
+        await site.until_called(ledger, 50)
+        failed = ledger.errors.total()
+        nodes[name].peer.cut()  # it lives, and owns its slots
+        await site.cluster.until(lambda n=failed: ledger.errors.total() > n + 5, "calls fail")  # type: ignore[misc]
+        nodes[name].peer.heal()
+        await site.until_called(ledger, 50)
+    await ledger.stop()
+    await ledger.check()
+    await site.check()
+    assert set(ledger.errors) <= {"OutcomeUnknown", "DeadlineExceeded", "NoHost"}
+    (one,), (other,) = await keys_of(site, "a", 1), await keys_of(site, "b", 1)
+    visited = site.app.actor(Tally, one, type=TYPE), site.app.actor(Tally, other, type=TYPE)
+    nodes["b"].peer.cut()  # from the other host, this time
+    with pytest.raises(RelevoError):
+        await visited[0].with_(timeout=1.0).visit(visited[1], "t")  # type: ignore[attr-defined]
+    nodes["b"].peer.heal(drop=True)
+    await visited[0].visit(visited[1], "u")
+    assert (await visited[0].counts())["u"] == 1
 
 
 async def test_hosts_and_clients_meet_over_tls(

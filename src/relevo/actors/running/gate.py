@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from relevo.actors.running.deferred import Deferred
 from relevo.errors import ActivationLost, CommitFailed, OutcomeUnknown
 from relevo.kernel import faults
+from relevo.kernel.leases.hosts import instant
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,6 +82,7 @@ class Outlet:
         """Let the answer and the outputs leave when all that was queued before is durable."""
         if isinstance(value, Deferred):
             self._activation.deferred.add(value)
+        turn.revision = self._activation.revision
         mark = self._activation.gate.mark
         if mark is None:
             self._leave(turn, value, error)
@@ -108,18 +110,27 @@ class Outlet:
     def _leave(self, turn: Turn, value: Any, error: BaseException | None) -> None:
         if faults.LIVE and error is None and turn.outer is None:
             faults.hit("before_output")
-        if self._activation.home.lease.may_act:  # after the point: the host may have stood still
-            self._give(turn, value, error)
-        else:
+        self._pass(turn, value, error)  # after the point: the host may have stood still
+
+    def _pass(self, turn: Turn, value: Any, error: BaseException | None) -> None:
+        home = self._activation.home
+        recorder = home.workers.recorder
+        at = 0.0 if recorder is None else instant()
+        if not home.lease.may_act:
             self._activation.spawn(self._leave_later(turn, value, error))
+            return
+        if recorder is not None and error is None and not isinstance(value, Deferred):
+            recorder.left(turn, at)
+        self._give(turn, value, error)
 
     async def _leave_later(self, turn: Turn, value: Any, error: BaseException | None) -> None:
         try:
             await self.may_release()
         except BaseException as lost:
             self._forget(value)
-            value, error = None, commit_error(lost)
-        self._give(turn, value, error)
+            self._give(turn, None, commit_error(lost))
+        else:
+            self._pass(turn, value, error)
 
     def _give(self, turn: Turn, value: Any, error: BaseException | None) -> None:
         if error is None and turn.noted is not None and turn.outer is None:

@@ -129,6 +129,8 @@ class Turn(Struct, eq=False):
     was_cancelled: bool = False
     given_up: bool = False
     """Its activation was aborted."""
+    revision: int = 0
+    """That of its actor when it ended, noted for records."""
     view: Any = None
     """What a turn that may not write sees as the state."""
     task: asyncio.Task[None] | None = None

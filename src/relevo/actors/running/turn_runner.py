@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from relevo.actors.core.deltas import Delta
@@ -71,7 +72,8 @@ class TurnRunner:
         """Run a turn to its end, then let the next one begin."""
         activation, work = self._activation, turn.work
         until = self._loop.time() + activation.definition.options.turn_timeout
-        deadlines = activation.home.deadlines
+        deadlines, recorder = activation.home.deadlines, activation.home.workers.recorder
+        began = 0.0 if recorder is None else recorder.begin(turn)
         deadlines.add(until, turn)
         turn.has_begun = True
         value: Any = None
@@ -99,6 +101,8 @@ class TurnRunner:
             value, error = None, await self._failed(turn, raised)
         deadlines.remove(until, turn)
         turn.is_over = True
+        if recorder is not None:
+            recorder.ended(turn, began)
         del activation.turns[turn.id]
         turn.task = None
         activation.outlet.release(turn, value, error)
@@ -179,7 +183,11 @@ class TurnRunner:
         if activation.leaving == "deleted":
             return activation.gate.mark  # its actor is gone, and a fresh one may have begun
         activation.revision += 1
-        return activation.gate.put(delta)
+        mark = activation.gate.put(delta)
+        recorder = activation.home.workers.recorder
+        if recorder is not None and mark is not None:
+            mark.add_done_callback(partial(recorder.committed, activation, delta.revision))
+        return mark
 
     def _delta(self, document: bytes | None, noted: Journal | None) -> Delta:
         activation, home = self._activation, self._activation.home

@@ -18,6 +18,7 @@ from relevo.kernel.telemetry import tracing
 from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
+    from relevo.actors.running.recording import TurnRecorder
     from relevo.actors.running.turn import Turn
 
 log = get_logger(__name__)
@@ -43,6 +44,8 @@ class Workers:
         self._surroundings.run(uses.begin, "handlers")
         self.host = ""
         """Its name."""
+        self.recorder: TurnRecorder | None = None
+        """Records turns for a test."""
         self.traced = tracing.is_on()
         """Whether turns have spans."""
 
