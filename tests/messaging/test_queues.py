@@ -354,6 +354,33 @@ async def test_a_canceled_receive_leaves_nothing_locked(app: App) -> None:  # M2
     assert (await queue.describe()).messages.delivered >= 50
 
 
+async def test_receivers_that_go_away_empty_hold_nothing(app: App) -> None:  # M28, 6.1
+    """Their waits end while messages come, from one source and from several."""
+    near, far = app.queue("near"), app.queue("far")
+    await near.ensure()
+    await far.ensure()
+    ended = asyncio.Event()
+    tokens: set[UUID] = set()
+
+    async def receive(turn: int) -> None:
+        while not ended.is_set():
+            wait = turn % 5 / 200
+            found = await (
+                app.receive([near, far], 2, wait=wait) if turn % 2 else near.receive(2, wait=wait)
+            )
+            tokens.update(one.lock_token for one in found)
+
+    receivers = [asyncio.ensure_future(receive(turn)) for turn in range(10)]
+    for n in range(30):
+        await (near if n % 2 else far).send(n)
+    ended.set()
+    await asyncio.gather(*receivers)
+    locked = [one for queue in (near, far) for one in await queue.peek() if one.state == "locked"]
+    assert len(locked) == len(tokens)
+    rest = [one.lock_token for queue in (near, far) for one in await queue.receive(100)]
+    assert len(tokens | set(rest)) == len(tokens) + len(rest) == 30
+
+
 async def test_one_look_at_several_sources_takes_the_first(app: App) -> None:  # 2
     high, low = app.queue("high"), app.queue("low")
     await low.send_many([Message(body=f"low {n}") for n in range(3)])

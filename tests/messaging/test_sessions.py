@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -127,6 +127,29 @@ async def test_waiting_for_a_session_and_in_it(app: App) -> None:
     more = asyncio.ensure_future(session.receive(wait=30))
     await fill(app, "a", each=1)
     assert [one.body for one in await more] == ["a0"]
+
+
+async def test_sessions_are_listed_by_page_and_by_what_changed(app: App, clock: Clock) -> None:
+    await fill(app, "a", "b", "c", each=1)
+
+    async def listed(**options: Any) -> list[str]:
+        return [one.session_id for one in await orders(app).list_sessions(**options)]
+
+    assert await listed(limit=2) == ["a", "b"]
+    assert await listed(after="b", limit=2) == ["c"]
+    await clock.advance(timedelta(minutes=1))
+    since = await clock.now()
+    assert await listed(updated_since=since) == []
+    await fill(app, "c", each=1)  # a message changes neither holder nor state
+    async with await orders(app).accept_session("b") as session:
+        assert [one.held for one in await orders(app).list_sessions(after="a", limit=1)] == [True]
+        await session.set_state(b"half")
+    assert await listed(updated_since=since) == ["b"]
+    await clock.advance(timedelta(minutes=1))
+    assert await listed(updated_since=await clock.now()) == []
+    assert await listed() == ["a", "b", "c"]
+    with pytest.raises(InvalidValue, match="updated_since"):
+        await listed(updated_since=since.replace(tzinfo=None))
 
 
 async def test_sessions_and_plain_queues_are_told_apart(app: App) -> None:

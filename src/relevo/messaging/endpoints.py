@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from relevo.messaging.operating.peeking import PeekOrder
     from relevo.messaging.running.context import Received
     from relevo.messaging.service import Messaging, RegisteringConsumers
-    from relevo.messaging.sessions import Session
+    from relevo.messaging.sessions import Session, SessionInfo
 
 OPTIONS = {"ttl": "default_message_ttl", "duplicate_window": "duplicate_detection_window"}
 """Short names of properties in calls."""
@@ -256,6 +256,19 @@ class Source(Entity):
         """Hold the session whose first message is next; None if there is none within `wait`."""
         await self.ensure()
         return await self._service.tools.sessions.accept_next(await self._record(), wait)
+
+    async def list_sessions(
+        self, *, updated_since: datetime | None = None, after: str = "", limit: int = 100
+    ) -> list[SessionInfo]:
+        """Return sessions that have messages, a holder or a state, by their ids after `after`.
+
+        With `updated_since`, only those whose holder or state changed since then.
+        """
+        await self.ensure()
+        if updated_since is not None:
+            checking.aware(updated_since, "updated_since")
+        found = self._service.tools.sessions
+        return await found.list(await self._record(), after=after, limit=limit, since=updated_since)
 
     async def peek(
         self, after: int = 0, limit: int = 100, order: PeekOrder = "arrival"

@@ -70,7 +70,10 @@ def _held(session: Session) -> HeldSession:
 class ListSessions(Addressed, Struct, frozen=True, kw_only=True):
     """Which page of sessions."""
 
-    updated_since: Annotated[Instant, Meta(description="Only what changed since.")] | None = None
+    updated_since: (
+        Annotated[Instant, Meta(description="Only those whose holder or state changed since.")]
+        | None
+    ) = None
     cursor: Cursor | None = None
     limit: Limit = limits.PAGE_ROWS_DEFAULT
 
