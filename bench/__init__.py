@@ -29,8 +29,8 @@ class Figure(Struct, frozen=True, kw_only=True):
 
     @property
     def ratio(self) -> float | None:
-        """How the figure stands to the bare limit."""
-        return None if self.beside is None else self.measured / self.beside
+        """How the figure stands to the bare limit; None if there is none, or it is 0."""
+        return self.measured / self.beside if self.beside else None
 
     @property
     def holds(self) -> bool | None:

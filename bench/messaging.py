@@ -29,6 +29,8 @@ MESSAGES: Final = int(os.environ.get("BENCH_MESSAGES", "20000"))
 WAITING: Final = int(os.environ.get("BENCH_MESSAGES_WAITING", "5000000"))
 """Messages beside which claims are measured."""
 STEPS: Final = os.environ.get("BENCH_MESSAGES_STEPS", "peers orderings statements deep").split()
+FILLFACTORS: Final = os.environ.get("BENCH_MESSAGES_FILLFACTORS", "").split()
+"""Of the table of messages, one after the other; by default that of the schema."""
 ROUNDS: Final = int(os.environ.get("BENCH_MESSAGES_ROUNDS", "3"))
 SUBSCRIPTIONS: Final = 10
 RELEVO: Final = "relevo"
@@ -44,8 +46,11 @@ else at work. RabbitMQ: durable queue, persistent messages, publisher confirms, 
 prefetch of 1,000, aio-pika. Redis: a stream with a group, acknowledged and deleted. Bare: the
 statements that Relevo sends, with the same arrays in batches of 500, from asyncpg; the drain by two
 connections. Claims with many waiting, fairness and the CPU of PostgreSQL are those of the bare
-statements, too. BENCH_MESSAGES, BENCH_MESSAGES_WAITING, BENCH_MESSAGES_ROUNDS and
-BENCH_MESSAGES_STEPS make a shorter run of it.
+statements, too. Claims with many waiting stand beside claims of few that are as old, that is sent
+before the last checkpoint, and of few that were just sent; what a claim reads and writes is the
+median of PostgreSQL's own counters. BENCH_MESSAGES, BENCH_MESSAGES_WAITING, BENCH_MESSAGES_ROUNDS
+and BENCH_MESSAGES_STEPS make a shorter run of it: BENCH_MESSAGES_STEPS=deep measures these claims
+alone, and BENCH_MESSAGES_FILLFACTORS="80 50" with each of these fill factors.
 """
 
 OURS: Final = Peer(
@@ -117,8 +122,10 @@ async def _measure(url: str) -> list[Figure]:
     async with fresh_database(url, "bench_statements") as own:
         if "statements" in STEPS:
             figures += await server_cost(own, MESSAGES) + await fair_beside(own, MESSAGES)
-        if "deep" in STEPS:
-            figures += await deep_claims(own, WAITING)
+    if "deep" in STEPS:
+        for fillfactor in FILLFACTORS or (None,):
+            async with fresh_database(url, "bench_deep") as own:
+                figures += await deep_claims(own, WAITING, fillfactor)
     return figures
 
 

@@ -1,4 +1,10 @@
-"""Measures statements of messaging with many messages waiting, and by policy, without hosts."""
+"""Measures statements of messaging with many messages waiting, and by policy, without hosts.
+
+Claims with many waiting are compared with claims of few by depth and by age. Few that are *as old*
+were sent before the last checkpoint, like the many: both sides change their pages first since then,
+which writes these to the log as a whole. Few that were *just sent* stand on pages that are changed
+already and in the processor's cache. Both sides claim first in half of the rounds.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +12,15 @@ import statistics
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import Struct, structs
+from msgspec.structs import replace
+
 from bench import Figure
-from bench.messaging_statements import BODY, Line, line
+from bench.messaging_statements import BODY, Activity, Line, line
 from relevo.messaging import Aging, Deadline, Fifo, Strict, Weighted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 FEW: Final = 1_000
 CLAIMED: Final = 100
@@ -37,11 +46,12 @@ insert into relevo.message (rank, enqueued_at, entity_id, class, state, priority
   message_id, body)
 select case when e.rank_by_time then 1000000 * extract(epoch from now())::bigint else 0 end
     + c.rank_offset - c.base * e.rank_step,
-  now(), e.id, c.number, 0, c.base, 0, 200, n::text, $2::bytea
+  now(), e.id, c.number, 0, c.base, 0, 200, gen_random_uuid()::text, $2::bytea
 from generate_series(1, $3::bigint) n
 join relevo.message_entity e on e.id = $1
-join relevo.message_class c on c.entity_id = e.id and c.number = n % 3 + 1
+join relevo.message_class c on c.entity_id = e.id and c.number = (n - 1) % 500 * 3 / 500 + 1
 """
+"""As sends of 500 lay them out: PostgreSQL stores what one statement accepts class by class."""
 ADOPT: Final = """
 with policy as (
   update relevo.message_entity e set policy = o.policy, rank_by_time = o.rank_by_time,
@@ -55,7 +65,14 @@ from relevo.message_class o where c.entity_id = $1 and o.entity_id = $2 and o.nu
 depends on, because to rank millions anew for each policy would take most of the time."""
 
 
-async def deep_claims(url: str, waiting: int) -> list[Figure]:
+class _Claim(Struct, frozen=True):
+    """What a claim took."""
+
+    ms: float
+    activity: Activity
+
+
+async def deep_claims(url: str, waiting: int, fillfactor: str | None = None) -> list[Figure]:
     """Measure claims with many messages waiting beside few, by policy."""
     async with AsyncExitStack() as stack:
         few = {
@@ -63,31 +80,74 @@ async def deep_claims(url: str, waiting: int) -> list[Figure]:
             for name, policy in POLICIES.items()
         }
         many = await stack.enter_async_context(line(url, "many"))
+        if fillfactor is not None:
+            set_factor = f"alter table relevo.message set (fillfactor = {int(fillfactor)})"
+            await many.connection.execute(set_factor)
         await many.connection.execute(FILL, many.id, BODY, waiting, timeout=3600)
         await many.connection.execute("vacuum analyze relevo.message", timeout=3600)
+        await many.connection.execute("checkpoint", timeout=3600)
         figures = []
         for name, beside in few.items():
             await many.connection.execute(ADOPT, many.id, beside.id)
-            figures.append(await _deep(f"claim of {CLAIMED}, {name}", many, beside, waiting, None))
+            figures += await _deep(f"claim of {CLAIMED}, {name}", many, beside, waiting, None)
         await many.connection.execute(ADOPT, many.id, few["aging"].id)
         name = f"claim of {CLAIMED}, three classes, one reserved"
-        return [*figures, await _deep(name, many, few["aging"], waiting, RESERVED)]
+        figures += await _deep(name, many, few["aging"], waiting, RESERVED)
+        if fillfactor is not None:
+            figures = [replace(one, name=f"{one.name}, fillfactor {fillfactor}") for one in figures]
+        return figures
 
 
-async def _deep(name: str, many: Line, few: Line, waiting: int, limits: str | None) -> Figure:
-    took: dict[bool, list[float]] = {True: [], False: []}
-    for _ in range(DEEP_ROUNDS):
+async def _deep(name: str, many: Line, few: Line, waiting: int, limits: str | None) -> list[Figure]:
+    """Measure claims beside few messages as old as the many, and beside few that were just sent."""
+    took: dict[tuple[bool, bool], list[_Claim]] = {}
+    for turn in range(2 * DEEP_ROUNDS):
+        as_old, deep_first = turn % 2 == 0, turn % 4 < 2
         await few.accept(FEW, THREE)
-        for one in (few, many):
+        if as_old:
+            await many.connection.execute("checkpoint", timeout=600)
+        for one in (many, few) if deep_first else (few, many):
+            claims = took.setdefault((as_old, one is many), [])
             for _ in range(CLAIMS):
-                rows, cost = await one.timed_claim(limits, CLAIMED)
-                took[one is many].append(cost)
+                before = await one.activity()
+                rows, ms = await one.timed_claim(limits, CLAIMED)
+                claims.append(_Claim(ms, _since(before, await one.activity())))
                 await one.complete(rows)
         while rows := await few.claim():
             await few.complete(rows)
-    measured, beside = (statistics.median(took[deep]) for deep in (True, False))
-    return Figure(name=f"{name}, {waiting:,} waiting beside {FEW:,}", measured=measured, unit="ms",
-                  beside=beside, bound=1.3, sense="at_most")  # fmt: skip
+    of = f"{name}, {waiting:,} waiting beside {FEW:,}"
+    return [
+        figure
+        for as_old in (True, False)
+        for figure in _figures(
+            f"{of} {'as old' if as_old else 'just sent'}", took[as_old, True], took[as_old, False]
+        )
+    ]
+
+
+def _figures(name: str, many: Sequence[_Claim], few: Sequence[_Claim]) -> list[Figure]:
+    """Return the time of a claim, and what it read and wrote."""
+
+    def middle(claims: Sequence[_Claim], field: str) -> float:
+        return float(statistics.median(getattr(one.activity, field) for one in claims))
+
+    measured, beside = (statistics.median(one.ms for one in claims) for claims in (many, few))
+    return [
+        Figure(name=name, measured=measured, unit="ms", beside=beside, bound=1.3, sense="at_most"),
+        *(
+            Figure(name=f"  {text}", measured=middle(many, field), unit="",
+                   beside=middle(few, field))
+            for field, text in (
+                ("images", "full-page images"), ("wal_bytes", "bytes of the log"),
+                ("reads", "blocks read"), ("hits", "blocks looked at"),
+            )
+        ),
+    ]  # fmt: skip
+
+
+def _since(before: Activity, after: Activity) -> Activity:
+    pairs = zip(structs.astuple(after), structs.astuple(before), strict=True)
+    return Activity(*(now - then for now, then in pairs))
 
 
 async def fair_beside(url: str, count: int) -> list[Figure]:

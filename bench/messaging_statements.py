@@ -38,6 +38,11 @@ SERVE: Final = "select * from relevo.serve_messages($1, $2, $3, $4, $5, $6, $7, 
 COMPLETE: Final = (
     "select * from relevo.serve_messages($1, $2, '{}', '{}', '{}', '{}', '{}', '{}', $3, $4)"
 )
+ACTIVITY: Final = """
+select w.wal_fpi, w.wal_bytes, i.reads, i.hits from pg_stat_get_backend_wal(pg_backend_pid()) w, (
+  select coalesce(sum(reads), 0) as reads, coalesce(sum(hits), 0) as hits
+  from pg_stat_get_backend_io(pg_backend_pid()) where object = 'relation') i
+"""
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -47,6 +52,17 @@ class Cost(Struct, frozen=True):
     per_second: float
     cpu: float
     """Microseconds of the server's processor."""
+
+
+class Activity(Struct, frozen=True):
+    """What a connection has made PostgreSQL read and write."""
+
+    images: int = 0
+    """Pages that went to the log as a whole, because they were changed first since a checkpoint."""
+    wal_bytes: int = 0
+    reads: int = 0
+    """Blocks that were not among the buffers."""
+    hits: int = 0
 
 
 class Line:
@@ -110,6 +126,15 @@ class Line:
         began = time.perf_counter()
         rows = await self.claim(limits, wanted)
         return rows, (time.perf_counter() - began) * 1000
+
+    async def activity(self) -> Activity:
+        """Return what the connection has read and written; only PostgreSQL 18 and later know."""
+        if self.connection.get_server_version() < (18,):
+            return Activity()
+        await self.connection.execute("select pg_stat_force_next_flush()")
+        row = await self.connection.fetchrow(ACTIVITY)
+        assert row is not None
+        return Activity(*map(int, row))
 
     async def through(self, count: int, classes: Sequence[tuple[str, int]], keys: int = 0) -> None:
         """Send, claim and complete."""
