@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo import App
-from relevo.errors import Conflict, InvalidValue
+from relevo.errors import Conflict, DeadlineExceeded, InvalidValue, Overloaded
 from relevo.governance.errors import Rejected
 from relevo.governance.sinks import CallableSink, CsvSink, FileSink
+from relevo.governance.writers import WriteReceipt
 from relevo.testing.cluster import Cluster
 
 if TYPE_CHECKING:
@@ -100,6 +101,36 @@ async def test_bad_events_fail_alone_and_errors_are_repeated(relevo_url: str) ->
             await writer["a"].write(object())
         with pytest.raises(Conflict):
             app.governance.writer("events", sink=CallableSink(memory.write), max_batch=4)
+
+
+async def test_events_of_callers_that_write_together_share_a_call(relevo_url: str) -> None:
+    app, memory = App(relevo_url), Memory()
+    writer = app.governance.writer("events", sink=CallableSink(memory.write), max_buffer=1_000)["a"]
+    async with app, app.host():
+        receipts = await asyncio.gather(*(writer.write(one) for one in range(900)))
+        assert [one.number for one in receipts] == list(range(1, 901))  # I43
+        assert writer._group.statements == 2
+        memory.open.clear()
+        memory.began.clear()
+        held = [asyncio.create_task(writer.write(one, id=str(one))) for one in range(900, 1_905)]
+        late = asyncio.create_task(writer.write("late", timeout=0.01, id="900"))
+        unsent = asyncio.create_task(writer.write("canceled before it was sent"))
+        await asyncio.sleep(0)
+        unsent.cancel()
+        await memory.began.wait()
+        held[1].cancel()  # it is accepted, and so are its neighbours
+        with pytest.raises(DeadlineExceeded):
+            await late
+        await writer.rejected()  # a call behind them: all were accepted
+        memory.open.set()
+        answers = await asyncio.gather(*held, return_exceptions=True)
+        assert isinstance(answers[1], asyncio.CancelledError)
+        assert sum(isinstance(one, Overloaded) for one in answers) == 5  # I41
+        assert [one.number for one in answers[2:1_000] if isinstance(one, WriteReceipt)] == list(
+            range(903, 1_901)
+        )
+        assert memory.events == list(range(1_900))
+        assert (await writer.write("again", id="901")).number == 902  # written although canceled
 
 
 async def test_stored_events_are_written_after_their_answer(relevo_url: str) -> None:

@@ -16,16 +16,16 @@ import msgspec
 from msgspec import Struct
 
 from relevo.actors.markers import reminder_handler
-from relevo.errors import NotFound, OutcomeUnknown, RelevoError, Unavailable
+from relevo.errors import InvalidValue, NotFound, Overloaded
+from relevo.governance.actors.event_calls import EventCall
 from relevo.governance.actors.kit import KitActor
-from relevo.governance.calls.writer_calls import (
-    RejectedEvent,
-)
+from relevo.governance.calls.writer_calls import FailedEvent, RejectedEvent
 from relevo.governance.core.buffers import Intent, WriterBuffer
 from relevo.governance.errors import Rejected, StaleSink
 from relevo.kernel import error_text, faults
 from relevo.kernel.backoff import Backoff
 from relevo.kernel.telemetry.logs import get_logger
+from relevo.limits import ACTOR_STATE_BYTES_MAX, KIB
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,6 +40,8 @@ log = get_logger(__name__)
 AGAIN: Final = Backoff(first=0.1, longest=10.0, jitter=(0.5, 1.0))
 IDS_STORED_MAX: Final = 100_000
 """Ids of written events of a key that a crash does not forget."""
+STORED_BYTES_MAX: Final = ACTOR_STATE_BYTES_MAX - KIB
+"""Of an event; its id is stored with it."""
 REMIND_SECONDS: Final = 5.0
 """How soon events are written that a crash has left behind."""
 
@@ -80,8 +82,8 @@ class WriterActor(KitActor[WriterState]):
         self._stored_ids: deque[tuple[str, int]] = deque()
         """Their keys, the oldest first, and how many ids each has."""
         self._ticket = self._entry = self._attempt = 0
-        self._open: dict[int, Deferred[int | None] | None] = {}
-        """Tickets that are not answered, the oldest first, and who waits for them."""
+        self._open: dict[int, EventCall | None] = {}
+        """Tickets that are not answered, the oldest first, and the calls that wait for them."""
         self._entries: dict[int, str] = {}
         """Stored events by ticket."""
         self._flushes: list[tuple[int, Deferred[None]]] = []
@@ -104,37 +106,53 @@ class WriterActor(KitActor[WriterState]):
             if key in written:
                 await self._events.delete(key)
             else:
-                self._accept(stored.data, stored.id, entry=key)
+                self._accept(stored.data, stored.id, _now(), entry=key)
 
-    async def write(self, event: bytes, id: str | None) -> Any:  # noqa: A002
-        if not self._stores:
-            deferred: Deferred[int | None] = self.defer()
-            self._accept(event, id, deferred=deferred)
-            await self._plan()
-            return deferred
+    async def write(self, events: list[bytes], ids: dict[int, str]) -> Any:
+        call, now = EventCall(self._ticket + 1, len(events)), _now()
+        for index, event in enumerate(events):
+            try:
+                if self._stores:
+                    await self._accept_stored(event, ids.get(index), now)
+                else:
+                    self._accept(event, ids.get(index), now, call=call)
+            except Overloaded as error:
+                call.fail(index, FailedEvent("overloaded", str(error)))
+            except InvalidValue as error:
+                call.fail(index, FailedEvent("invalid", str(error)))
+        await self._plan()
+        return call.answer() if self._stores else call.wait(self.defer)
+
+    async def _accept_stored(
+        self, event: bytes, id: str | None, now: float  # noqa: A002
+    ) -> None:  # fmt: skip
+        """Take in an event that is stored before its caller is answered."""
+        if len(event) > STORED_BYTES_MAX:
+            raise InvalidValue(
+                f"the event has {len(event):,} bytes; at most {STORED_BYTES_MAX:,} can be stored,"
+                ' which ack="buffer" does'
+            )
         entry = f"{self._entry + 1:016d}"
-        if self._accept(event, id, entry=entry):
+        if self._accept(event, id, now, entry=entry):
             self._entry += 1
             await self._events.set(entry, StoredEvent(event, id))
             await self._remind()
-        await self._plan()
-        return None
 
     def _accept(
-        self, event: bytes, id: str | None, *,  # noqa: A002
-        deferred: Deferred[int | None] | None = None, entry: str | None = None,
+        self, event: bytes, id: str | None, now: float, *,  # noqa: A002
+        call: EventCall | None = None, entry: str | None = None,
     ) -> bool:  # fmt: skip
         """Take an event in; False if it was written already, or joins one that waits."""
         self._ticket += 1
-        ticket, waiting = self._ticket, len(self._buffer)
-        answer = self._buffer.accept(ticket, event, id=id, now=_now())
+        ticket, waiting = self._ticket, 0 if id is None else len(self._buffer)
+        answer = self._buffer.accept(ticket, event, id=id, now=now)
         if answer is not None:
-            if deferred is not None:
-                deferred.resolve(answer.number)
+            if call is not None:
+                call.written(ticket, answer.number)
             return False
-        joins = len(self._buffer) == waiting
-        if deferred is not None or not joins:
-            self._open[ticket] = deferred
+        joins = id is not None and len(self._buffer) == waiting
+        if call is not None or not joins:
+            self._open[ticket] = call
         if entry is not None and not joins:
             self._entries[ticket] = entry
         return not joins
@@ -253,13 +271,14 @@ class WriterActor(KitActor[WriterState]):
 
     async def _answer(self, answers: Iterable[WriteAnswer]) -> None:
         for answer in answers:
-            deferred = self._open.pop(answer.ticket, None)
-            entry = self._entries.pop(answer.ticket, None)
-            if deferred is not None:
+            call = self._open.pop(answer.ticket, None)
+            entry = self._entries.pop(answer.ticket, None) if self._stores else None
+            if call is not None:
                 if answer.outcome == "written":
-                    deferred.resolve(answer.number)
+                    call.written(answer.ticket, answer.number)
                 else:
-                    deferred.fail(_error_of(answer))
+                    failed = FailedEvent(answer.outcome, answer.message)
+                    call.fail(answer.ticket - call.first, failed)
             if entry is not None and answer.outcome in ("written", "rejected"):
                 await self._settle(entry, answer)
         oldest = next(iter(self._open), self._ticket + 1)
@@ -300,16 +319,6 @@ async def _written(sink: Sink, piece: Piece, fence: SinkFence) -> None:
     events: Sequence[Any] = [msgspec.msgpack.decode(event.data) for event in piece.events]
     await sink.write(events, fence, piece.first)
     await faults.point("after_flush")
-
-
-def _error_of(answer: WriteAnswer) -> RelevoError:
-    match answer.outcome:
-        case "rejected":
-            return Rejected(answer.message)
-        case "unknown":
-            return OutcomeUnknown(f"the event may have been written: {answer.message}")
-        case _:
-            return Unavailable(f"the event was not written: {answer.message}")
 
 
 def _now() -> float:

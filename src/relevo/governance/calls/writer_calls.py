@@ -35,12 +35,28 @@ class RejectedEvent(Struct, frozen=True):
     error: str
 
 
+class FailedEvent(Struct, frozen=True):
+    """Why an event of a call was not written, or perhaps not."""
+
+    outcome: Literal["rejected", "failed", "unknown", "overloaded", "invalid"]
+    message: str
+
+
+class WrittenEvents(Struct, frozen=True):
+    """The answer to a call that brings events, in their order."""
+
+    numbers: list[int | None]
+    """None where an event is stored and will be written, or has failed."""
+    failed: dict[int, FailedEvent] = {}
+    """By their place among the events."""
+
+
 class WriterCalls(Interface):
     """The methods of the actor that owns one key of a writer."""
 
     @method(raises=_ERRORS)
-    async def write(self, event: bytes, id: str | None) -> int | None:  # noqa: A002
-        """Write an event; returns its number, None if it is stored and will be written."""
+    async def write(self, events: list[bytes], ids: dict[int, str]) -> WrittenEvents:
+        """Write events, some of which have ids; answers when all were written or refused."""
 
     @method(idempotent=True, raises=_ERRORS)
     async def flush(self) -> None:

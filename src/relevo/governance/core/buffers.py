@@ -114,7 +114,7 @@ class WriterBuffer:
     def in_flight(self) -> int:
         """How many events are on their way to the sink."""
         current = 0 if self._piece is None else len(self._piece.events)
-        return current + sum(len(events) for events in self._queued)
+        return current + (sum(map(len, self._queued)) if self._queued else 0)
 
     @property
     def piece(self) -> Piece | None:

@@ -46,6 +46,8 @@ class Group(Generic[C, R]):
 
     `key` names what a call touches: two calls on one key go in successive statements, in order.
     `lane` spreads calls over `lanes` statements under way at once; order holds within a lane.
+    With `overlapping` no group waits for the one before: what is called at the same time goes
+    together, for statements that answer late and whose other end keeps the order of their arrival.
 
     >>> group = Group("double", double_all)  # doctest: +SKIP
     >>> await group.call(21)  # doctest: +SKIP
@@ -60,6 +62,7 @@ class Group(Generic[C, R]):
         key: Callable[[C], Hashable] | None = None,
         lane: Callable[[C], Hashable] | None = None,
         lanes: int = 1,
+        overlapping: bool = False,
         calls_max: int = limits.GROUP_CALLS_MAX,
         waiting_max: int = limits.GROUP_WAITING_MAX,
         metrics: Metrics | None = None,
@@ -72,7 +75,12 @@ class Group(Generic[C, R]):
         self._lane = lane
         self._lanes = [
             _GroupLane(
-                self, statement, keyed=key is not None, calls_max=calls_max, waiting_max=waiting_max
+                self,
+                statement,
+                keyed=key is not None,
+                overlapping=overlapping,
+                calls_max=calls_max,
+                waiting_max=waiting_max,
             )
             for _ in range(lanes)
         ]
@@ -130,12 +138,16 @@ class _GroupLane(Generic[C, R]):
         statement: Callable[[Sequence[C]], Awaitable[Sequence[R | Exception]]],
         *,
         keyed: bool,
+        overlapping: bool,
         calls_max: int,
         waiting_max: int,
     ) -> None:
         self._group = group
         self._statement = statement
         self._keyed = keyed
+        self._overlapping = overlapping
+        self._under_way: set[asyncio.Task[None]] = set()
+        """Overlapping groups that are not answered."""
         self._calls_max = calls_max
         self._waiting_max = waiting_max
         self._waiting: deque[_Waiting[C, R]] = deque()
@@ -165,6 +177,8 @@ class _GroupLane(Generic[C, R]):
         self._outside.clear()
         if self._pump is not None and not self._pump.done():
             await asyncio.wait([self._pump])
+        if self._under_way:
+            await asyncio.wait(self._under_way)
         self._cut_off()  # if the task was canceled before it could begin
 
     async def _run(self) -> None:
@@ -173,7 +187,11 @@ class _GroupLane(Generic[C, R]):
             while self._waiting:
                 wave = self._collect()
                 self._let_in()
-                if wave:
+                if wave and self._overlapping:
+                    sending = self._loop.create_task(self._send(wave))
+                    self._under_way.add(sending)
+                    sending.add_done_callback(self._under_way.discard)
+                elif wave:
                     await self._send(wave)
         finally:
             self._cut_off()
@@ -272,10 +290,11 @@ def _fail(entries: Collection[_Waiting[Any, Any]], error: Exception) -> None:
     """Give each of several callers its own copy, so that tracebacks do not grow into each other."""
     for entry in entries:
         if not entry.answer.done():
-            entry.answer.set_exception(error if len(entries) == 1 else _copied(error))
+            entry.answer.set_exception(error if len(entries) == 1 else own_copy(error))
 
 
-def _copied(error: Exception) -> Exception:
+def own_copy(error: Exception) -> Exception:
+    """Return an error for one of several callers that share it."""
     try:
         own = copy.copy(error)
     except Exception:  # an exception that cannot be made from its `args`

@@ -50,6 +50,32 @@ async def test_what_arrives_while_a_statement_is_under_way_is_the_next_group() -
     assert (group.calls, group.statements) == (29, 2)
 
 
+async def test_overlapping_groups_do_not_wait_for_each_other_and_are_all_answered() -> None:
+    open_ = {1: asyncio.Event(), 4: asyncio.Event()}
+    sent: list[list[int]] = []
+
+    async def statement(calls: Sequence[int]) -> list[int]:
+        sent.append(list(calls))
+        await open_[calls[0]].wait()
+        return [2 * call for call in calls]
+
+    group: Group[int, int] = Group("test", statement, overlapping=True, calls_max=3)
+    tasks = started(group, 1, 2, 3, 4, 5)
+    await settled()
+    assert sent == [[1, 2, 3], [4, 5]]
+    tasks[0].cancel()
+    open_[4].set()
+    assert await asyncio.gather(*tasks[3:]) == [8, 10]
+    closing = asyncio.ensure_future(group.close())
+    await settled()
+    assert not closing.done()
+    open_[1].set()
+    await closing
+    assert await asyncio.gather(*tasks[1:3]) == [4, 6]
+    with pytest.raises(Closed):
+        await group.call(6)
+
+
 async def test_two_calls_on_one_key_go_in_successive_waves_and_others_do_not_wait_for_them() -> (
     None
 ):
