@@ -82,7 +82,7 @@ async def test_an_operator_acts_with_the_token_of_the_session_from_the_same_site
         done = await browser.post("/act", csrf=page.csrf, confirmed="1", **sent)
         assert "Delete: 1 done." in done.text
         assert await desk.app.jobs.query().where(id=job).first() is None
-        unknown = await browser.post("/act", csrf=page.csrf, do="keys.create x", next="/jobs")
+        unknown = await browser.post("/act", csrf=page.csrf, do="keys.get x", next="/jobs")
         assert unknown.status == 400
         large = await browser.post("/act", csrf=page.csrf, do="x" * 300_000)
         assert large.status == 413

@@ -80,6 +80,7 @@ async def test_the_grid_has_the_views_columns_and_commands_of_the_ancestor(desk:
         assert "wings" in wrong.text.partition('role="alert"')[2][:200]
         form: dict[str, Any] = {
             "csrf": page.csrf, "next": "/system-jobs", "selected": waiting, "in.until": "600",
+            "confirmed": "1",
         }  # fmt: skip
         done = await browser.post("/act", **form, do="jobs.postpone")
         assert "Postpone: 1 done." in done.text

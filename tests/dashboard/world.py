@@ -48,6 +48,10 @@ def declare(app: App) -> None:
             self.state.balance += amount
             return self.state.balance
 
+    @app.queue("read").on_messages("readers")
+    async def read(message: Any) -> None:
+        return None
+
     dishes = app.container("dishes", partition_key="/kind")
 
     @dishes.on_changes("kitchen", start="beginning", dead_letter=True, max_attempts=1)

@@ -79,9 +79,12 @@ async def act(
         command_of(operation(name), {**fields, **key_fields(action.key, each)})
         for each in (things if action.key else [""])
     ]
-    if action.confirm and "confirmed" not in form and "matching" not in form:
+    asks = action.confirm or (action.among is not None and not thing)
+    if asks and "confirmed" not in form and "matching" not in form:
         return _preview(request, action, form, calls, things, known)
     outcome = await _run_all(services, request, calls)
+    if action.secret and outcome.done:
+        return _shown_once(request, action, outcome, back, known)
     if action.then and not outcome.refused:
         found = {} if outcome.last is None else msgspec.to_builtins(outcome.last)
         back = request.prefix + action.then.format_map(found)
@@ -208,6 +211,22 @@ def _preview(
         "snippets": [snippets(each, origin(request.head)) for each in calls[:1]],
     }
     return html(rendering.page("confirm.html", variables))
+
+
+def _shown_once(
+    request: DashboardRequest,
+    action: Action,
+    outcome: _Outcome,
+    back: str,
+    known: Mapping[str, Any],
+) -> Answer:
+    """Return the page with a secret; it is neither in a cookie nor in a URL."""
+    said = _said(request, action, outcome)
+    title = request.language(f"actions.{action.operation}")
+    variables = dict(known) | {
+        "title": title, "notice": said, "secret": outcome.last.secret, "back": back,
+    }  # fmt: skip
+    return html(rendering.page("secret.html", variables))
 
 
 def _back(request: DashboardRequest, target: str, notice: str) -> Answer:

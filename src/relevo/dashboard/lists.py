@@ -7,12 +7,14 @@ Section(name="hosts", operation="hosts.list", columns=(Column("name"), Column("l
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import ceil
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import quote
 
 import msgspec
 from msgspec import UNSET, Struct
 
+from relevo.dashboard.languages import NONE
 from relevo.dashboard.page import Page, message_of
 from relevo.errors import CallerError, NotFound
 from relevo.http.operations import operation
@@ -44,7 +46,7 @@ class Input(Struct, frozen=True):
     """A value that a form asks for; `duration` is a choice of times from now."""
 
     field: str
-    kind: Literal["text", "number", "duration", "json", "choice"] = "text"
+    kind: Literal["text", "number", "duration", "json", "choice", "several"] = "text"
     required: bool = True
     choices: tuple[str, ...] = ()
 
@@ -88,6 +90,8 @@ class Section(Struct, frozen=True, kw_only=True):
     """The field that is true of rows that have actions; empty if all have."""
     empty: str = ""
     """The command that makes the first row."""
+    matrix: tuple[str, str, str] | None = None
+    """Shows the rows as a heat map instead: the fields of its lines, its columns and its values."""
 
 
 class Cell(Struct, frozen=True):
@@ -107,6 +111,13 @@ class Row(Struct, frozen=True):
     key: str
 
 
+class Matrix(Struct, frozen=True):
+    """A heat map: values by line and column, each with its heat from 0 to 5."""
+
+    columns: tuple[str, ...]
+    lines: tuple[tuple[str, tuple[tuple[float, int], ...]], ...]
+
+
 class Shown(Struct, frozen=True, kw_only=True):
     """A section with its rows."""
 
@@ -114,6 +125,7 @@ class Shown(Struct, frozen=True, kw_only=True):
     rows: tuple[Row, ...] = ()
     next: str | None = None
     problem: str = ""
+    matrix: Matrix | None = None
 
 
 class ListPage:
@@ -163,9 +175,33 @@ async def _shown(visit: Visit, section: Section, answers: dict[Any, Any]) -> Sho
     rows = [answer] if section.facts else section.rows(answer)
     return Shown(
         section=section,
-        rows=tuple(_row(section, row) for row in rows),
+        rows=tuple(_row(visit, section, row) for row in rows),
         next=answer.next if section.paged and not section.facts else None,
+        matrix=None if section.matrix is None else matrix_of(rows, section.matrix),
     )
+
+
+def matrix_of(rows: Sequence[Any], fields: tuple[str, str, str]) -> Matrix:
+    """Return rows as a heat map; the greatest value is the hottest.
+
+    >>> matrix_of([{"a": "x", "b": "y", "n": 4}], ("a", "b", "n")).lines
+    (('x', ((4, 5),)),)
+    """
+    values: dict[tuple[str, str], float] = {}
+    for row in rows:
+        line, column, value = (value_of(row, field) for field in fields)
+        values[str(line or NONE), str(column or NONE)] = value or 0
+    hottest = max(values.values(), default=0) or 1
+    columns = tuple(dict.fromkeys(column for _, column in values))
+    lines = tuple(dict.fromkeys(line for line, _ in values))
+    cells = {
+        line: tuple(
+            (value, ceil(5 * value / hottest))
+            for value in (values.get((line, column), 0) for column in columns)
+        )
+        for line in lines
+    }
+    return Matrix(columns, tuple(cells.items()))
 
 
 def _given(visit: Visit, value: str) -> str:
@@ -182,21 +218,30 @@ def _named(section: Section, field: str) -> str:
     return next(each.encode_name for each in fields if each.name == field)
 
 
-def _row(section: Section, row: Any) -> Row:
+def _row(visit: Visit, section: Section, row: Any) -> Row:
+    quoted = _Quoted(row, visit.parameters)
     cells = tuple(
-        Cell(column.field, column.kind, value_of(row, column.field), _href(row, column.link))
+        Cell(
+            column.field, column.kind, value_of(row, column.field),
+            column.link(row) if callable(column.link) else column.link.format_map(quoted),
+        )
         for column in section.columns
-    )
+    )  # fmt: skip
     acted_on = not section.acts_on or value_of(row, section.acts_on)
     return Row(
         cells,
-        thing=_name_of(row, section.thing) if acted_on else "",
-        key=_name_of(row, section.key or section.thing),
+        thing=_name_of(visit, row, section.thing) if acted_on else "",
+        key=_name_of(visit, row, section.key or section.thing),
     )
 
 
-def _name_of(row: Any, fields: tuple[str, ...]) -> str:
-    return thing_of({name: value_of(row, name) for name in fields}, fields)
+def _name_of(visit: Visit, row: Any, fields: tuple[str, ...]) -> str:
+    """Return the name of a row; fields in braces are those of the page's path."""
+    named = {
+        name: visit.parameters[name[1:-1]] if name.startswith("{") else value_of(row, name)
+        for name in fields
+    }
+    return thing_of(named, fields)
 
 
 def thing_of(values: Mapping[str, Any], fields: Sequence[str]) -> str:
@@ -222,17 +267,13 @@ def value_of(row: Any, field: str) -> Any:
 
 
 class _Quoted(dict[str, str]):
-    """The fields of a row for a path, each percent-encoded."""
+    """The fields of a row for a path, each percent-encoded; what it lacks has the page's path."""
 
-    def __init__(self, row: Any) -> None:
+    def __init__(self, row: Any, parameters: Mapping[str, str]) -> None:
         super().__init__()
         self._row = row
+        self._parameters = parameters
 
     def __missing__(self, name: str) -> str:
-        return quote(str(value_of(self._row, name)), safe="")
-
-
-def _href(row: Any, link: Link) -> str:
-    if callable(link):
-        return link(row)
-    return link.format_map(_Quoted(row)) if link else ""
+        value = value_of(self._row, name)
+        return quote(str(self._parameters.get(name) if value is None else value), safe="")

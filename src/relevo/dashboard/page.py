@@ -72,6 +72,8 @@ class Action(Struct, frozen=True, kw_only=True):
     """Whether a page with a preview comes before."""
     danger: bool = False
     """Whether it cannot be undone."""
+    secret: bool = False
+    """Whether its answer has a secret, which a page shows this once."""
 
 
 class Call(Struct, frozen=True):

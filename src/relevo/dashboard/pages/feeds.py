@@ -26,9 +26,10 @@ CONTAINERS: Final = Section(
     empty="relevo container create --name orders --partition-key /city",
 )  # fmt: skip
 LEASES: Final = Section(
-    name="feed_leases", operation="feeds.get", given=_FEED,
+    name="feed_leases", operation="feeds.get", given=_FEED, key=("lease_token",),
     columns=(
-        Column("lease_token"), Column("owner"), Column("state", "status"),
+        Column("lease_token", link="/leases/feed/leases%2F{container}%2F{name}/{lease_token}"),
+        Column("owner"), Column("state", "status"),
         Column("estimated_lag", "number"), Column("lag_seconds", "seconds"),
         Column("position_ts", "time"), Column("attempts", "number"),
         Column("stalled_for", "seconds"), Column("properties", "json"),

@@ -78,12 +78,28 @@ FIGURES: Final = Section(
 CONSUMERS: Final = Section(
     name="consumers", operation="consumers.list",
     columns=(
-        Column("name"), Column("state", "status"), Column("reason"), Column("until", "time"),
-        Column("sources"), Column("definition.concurrency", "number"), Column("hosts_serving"),
-        Column("updated_at", "time"),
+        Column("name", link="/consumers/{name}"), Column("state", "status"), Column("reason"),
+        Column("until", "time"), Column("sources"), Column("definition.concurrency", "number"),
+        Column("hosts_serving"), Column("updated_at", "time"),
     ),
     rows=lambda answer: [_Consumers(each) for each in answer.items],
     thing=("name",), actions=("consumers.pause", "consumers.resume"),
+)  # fmt: skip
+_NAMED: Final = {"name": "{name}"}
+CONSUMER: Final = (
+    Section(
+        name="consumer", operation="consumers.get", facts=True, given=_NAMED,
+        columns=(
+            Column("state", "status"), Column("reason", "says"), Column("until", "time"),
+            Column("sources"), Column("definition.concurrency", "number"),
+            Column("definition", "json"), Column("updated_at", "time"),
+        ),
+    ),
+    Section(
+        name="replicas", operation="consumers.get", given=_NAMED, paged=False, key=("host",),
+        rows=lambda found: found.hosts,
+        columns=(Column("host"), Column("slots", "number"), Column("held", "json")),
+    ),
 )  # fmt: skip
 
 
@@ -167,6 +183,16 @@ PAGES: Final = (
     list_page(
         "queue", "/queues/{queue}", *_details("", _QUEUE, "queues"),
         forms=_forms("", ("queue",)), under="queues",
+    ),
+    list_page(
+        "consumer", "/consumers/{name}", *CONSUMER, under="queues",
+        forms=(
+            Form(
+                "consumers.pause", ("name",),
+                (Input("reason", required=False), Input("in.until", "duration", required=False)),
+            ),
+            Form("consumers.resume", ("name",)),
+        ),
     ),
     list_page("topic", "/topics/{topic}", _TOPIC, _SUBSCRIPTIONS, under="queues"),
     list_page(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from relevo.dashboard.lists import Column, Form, Section, list_page
+from relevo.dashboard.lists import Column, Form, Input, Section, list_page
 from relevo.dashboard.page import Action
+from relevo.http.access.roles import ROLES
 
 HOSTS: Final = Section(
     name="hosts", operation="hosts.list", thing=("name",), key=("name", "started_at"),
@@ -22,10 +23,29 @@ LEASES: Final = Section(
     given={"kind": "?kind", "unit": "?unit"},
     columns=(
         Column("kind", link="/leases?kind={kind}"), Column("unit", link="/leases?unit={unit}"),
-        Column("name"), Column("owner"), Column("epoch", "number"), Column("state", "status"),
-        Column("handoff_to"), Column("moved_at", "time"), Column("clean", "flag"),
+        Column("name", link="/leases/{kind}/{unit}/{name}"), Column("owner"),
+        Column("epoch", "number"), Column("state", "status"), Column("handoff_to"),
+        Column("moved_at", "time"), Column("clean", "flag"),
     ),
     actions=("leases.pause", "leases.resume"),
+)  # fmt: skip
+LEASE: Final = (
+    Section(
+        name="lease", operation="leases.list", given={"kind": "{kind}", "unit": "{unit}"},
+        key=("name",),
+        columns=(
+            Column("name", link="/leases/{kind}/{unit}/{name}"), Column("owner"),
+            Column("epoch", "number"), Column("state", "status"), Column("handoff_to"),
+            Column("handoff_until", "time"), Column("moved_at", "time"), Column("clean", "flag"),
+        ),
+    ),
+    Section(
+        name="hosts", operation="hosts.list", key=("name", "started_at"),
+        columns=(
+            Column("name"), Column("live", "flag"), Column("draining", "flag"),
+            Column("leases", "number"),
+        ),
+    ),
 )  # fmt: skip
 KEYS: Final = Section(
     name="keys", operation="keys.list", thing=("id",),
@@ -61,6 +81,8 @@ WEBHOOK: Final = (
     ),
     Section(
         name="deliveries", operation="webhooks.deliveries.list", given={"name": "{name}"},
+        thing=("{name}", "id"),
+        actions=("webhooks.deliveries.replay", "webhooks.deliveries.discard"),
         columns=(
             Column("id", "number"), Column("type"), Column("subject"), Column("attempts", "number"),
             Column("status"), Column("error", "says"), Column("at", "time"),
@@ -97,15 +119,50 @@ def _setting(setting: Any) -> dict[str, Any]:
 PAGES: Final = (
     list_page("hosts", "/hosts", HOSTS, group="operate"),
     list_page("leases", "/leases", LEASES, group="operate"),
-    list_page("webhooks", "/webhooks", WEBHOOKS, group="operate"),
+    list_page(
+        "lease", "/leases/{kind}/{unit}/{name}", *LEASE, under="leases",
+        forms=(
+            Form("leases.move", ("kind", "unit", "name"), (Input("to"),)),
+            Form("leases.pause", ("kind", "unit", "name")),
+            Form("leases.resume", ("kind", "unit", "name")),
+        ),
+    ),
+    list_page(
+        "webhooks", "/webhooks", WEBHOOKS, group="operate",
+        forms=(
+            Form(
+                "webhooks.create", (),
+                (
+                    Input("name"), Input("url"), Input("list.types", required=False),
+                    Input("filter", required=False),
+                    Input("format", "choice", False, ("cloudevents", "eventgrid")),
+                ),
+            ),
+        ),
+    ),
     list_page(
         "webhook", "/webhooks/{name}", *WEBHOOK, under="webhooks",
         forms=(
+            Form("webhooks.rotate", ("name",), (Input("overlap_seconds", "number", False),)),
             Form("webhooks.deliveries.replay_all", ("name",)),
             Form("webhooks.deliveries.discard_all", ("name",)),
+            Form("webhooks.delete", ("name",)),
         ),
     ),
-    list_page("keys", "/keys", KEYS, group="operate"),
+    list_page(
+        "keys", "/keys", KEYS, group="operate",
+        forms=(
+            Form(
+                "keys.create", (),
+                (
+                    Input("name"), Input("list.roles", "several", choices=tuple(ROLES)),
+                    Input("kind", "choice", False, ("bearer", "signing")),
+                    Input("list.scopes", required=False),
+                    Input("in.expires_at", "duration", required=False),
+                ),
+            ),
+        ),
+    ),
     list_page("audit", "/audit", AUDIT, group="operate"),
     list_page("settings", "/settings", SETTINGS, group="operate"),
 )  # fmt: skip
@@ -116,6 +173,13 @@ ACTIONS: Final = (
     Action(operation="leases.resume", key="kind/unit/name"),
     Action(operation="webhooks.pause", key="name"),
     Action(operation="webhooks.resume", key="name"),
+    Action(operation="leases.move", key="kind/unit/name"),
+    Action(operation="webhooks.create", key="", secret=True),
+    Action(operation="webhooks.rotate", key="name", secret=True),
+    Action(operation="webhooks.delete", key="name", confirm=True, danger=True, then="/webhooks"),
+    Action(operation="webhooks.deliveries.replay", key="name/id"),
+    Action(operation="webhooks.deliveries.discard", key="name/id", confirm=True, danger=True),
+    Action(operation="keys.create", key="", secret=True),
     Action(operation="webhooks.deliveries.replay_all", key="name"),
     Action(operation="webhooks.deliveries.discard_all", key="name", confirm=True, danger=True),
     Action(operation="keys.revoke", confirm=True, danger=True),
