@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from relevo import App, settings
-from relevo.http.access.keys import NewKey
+from relevo.http.access.key_model import NewKey
 from relevo.http.application import HttpApi
 from relevo.http.operations import OPERATIONS
 from relevo.http.server import serving

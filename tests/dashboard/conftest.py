@@ -13,7 +13,7 @@ from yarl import URL
 from relevo import App, settings
 from relevo.dashboard.application import ApiAndDashboard, Dashboard
 from relevo.dashboard.live import Samplers
-from relevo.http.access.keys import NewKey
+from relevo.http.access.key_model import NewKey
 from relevo.http.application import HttpApi
 from relevo.http.server import serving
 from relevo.http.services import open_services

@@ -12,7 +12,7 @@ import pytest
 from yarl import URL
 
 from relevo import App, settings
-from relevo.http.access.keys import NewKey
+from relevo.http.access.key_model import NewKey
 from relevo.http.access.roles import ROLES
 from relevo.http.application import HttpApi, RequestBounds
 from relevo.http.operations import OPERATIONS

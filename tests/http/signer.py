@@ -8,7 +8,7 @@ import hmac
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from relevo.http.access.keys import NewKey
+from relevo.http.access.key_model import NewKey
 
 if TYPE_CHECKING:
     from tests.http.conftest import Site

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo.dataverse.bulk import RowQuery
-from relevo.http.access.keys import NewKey
+from relevo.http.access.key_model import NewKey
 from relevo.jobs.core import codes
 from tests.http.table import code
 

@@ -10,7 +10,7 @@ from relevo.dataverse.bulk import engine
 from relevo.dataverse.http import bulk_deletes
 from relevo.http.access import roles
 from relevo.http.access.authenticator import Principal
-from relevo.http.access.keys import NewKey
+from relevo.http.access.key_model import NewKey
 from relevo.jobs.core import codes
 from relevo.jobs.errors import JobFailed
 

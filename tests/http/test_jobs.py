@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 
 from relevo.http import paging
-from relevo.http.access.keys import NewKey
+from relevo.http.access.key_model import NewKey
 from relevo.jobs import Fail
 from relevo.jobs.model import Lane
 from tests.http.table import code

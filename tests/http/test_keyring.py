@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo import limits
+from relevo.http.access.key_model import NewKey
 from relevo.http.access.keyring import LAST_USE_SECONDS, KeyRing
-from relevo.http.access.keys import Keys, NewKey
+from relevo.http.access.keys import Keys
 from relevo.kernel.sealing import MasterKey
 from relevo.testing.clock import Clock
 from tests.http.signer import SIGNING, Signer

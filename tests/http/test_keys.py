@@ -12,7 +12,8 @@ import pytest
 
 from relevo import limits
 from relevo.errors import Conflict, InvalidValue, NotFound, SettingsError
-from relevo.http.access.keys import Keys, NewKey
+from relevo.http.access.key_model import NewKey
+from relevo.http.access.keys import Keys
 from relevo.kernel.sealing import MasterKey
 from tests.support.logs import capture_logs
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relevo.http.access.keys import NewKey
+from relevo.http.access.key_model import NewKey
 from tests.conftest import EXAMPLES
 from tests.http.routing import JOB, NOBODY, WORKER, Wire
 from tests.http.table import code

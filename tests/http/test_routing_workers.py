@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from yarl import URL
 
-from relevo.http.access.keys import NewKey
+from relevo.http.access.key_model import NewKey
 from relevo.http.application import RequestBounds
 from relevo.router import watching
 from relevo.router.wire.envelopes import NAMES

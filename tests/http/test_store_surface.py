@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from relevo.http.access.keys import NewKey
+from relevo.http.access.key_model import NewKey
 from tests.http.table import code
 
 if TYPE_CHECKING:

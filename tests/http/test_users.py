@@ -9,7 +9,7 @@ import pytest
 
 from relevo.dataverse.http import users
 from relevo.dataverse.users.model import ORGANIZATION
-from relevo.http.access.keys import NewKey
+from relevo.http.access.key_model import NewKey
 from relevo.http.access.roles import ROLES
 from relevo.jobs.model import SYSTEM
 from tests.http.table import code

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo.errors import Forbidden, NotFound
-from relevo.http.access.keys import Keys, NewKey
+from relevo.http.access.key_model import NewKey
+from relevo.http.access.keys import Keys
 from relevo.jobs import states
 from relevo.jobs.core import codes
 from relevo.jobs.model import SYSTEM

@@ -15,7 +15,7 @@ from azure.core.credentials import AzureKeyCredential
 from azure.core.exceptions import HttpResponseError
 
 from relevo import App, settings
-from relevo.http.access.keys import NewKey
+from relevo.http.access.key_model import NewKey
 from relevo.http.application import HttpApi
 from relevo.http.server import serving
 from relevo.http.services import open_services

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from relevo import App, settings
 from relevo.cli.calling.local_calls import LocalCalls
 from relevo.errors import InvalidValue, SettingsError, Unauthenticated, Unavailable
-from relevo.http.access.keys import NewKey
+from relevo.http.access.key_model import NewKey
 from relevo.http.application import HttpApi
 from relevo.http.server import serving
 from relevo.http.services import open_services

@@ -14,14 +14,13 @@ from relevo import limits
 from relevo.errors import Conflict, Forbidden, InvalidValue, NotFound
 from relevo.http import answers, paging
 from relevo.http.access import roles
-from relevo.http.access.keys import KeyCreated, KeyInfo, KeyKind, NewKey
+from relevo.http.access.key_model import KeyCreated, KeyInfo, KeyKind, MaxClassMode, NewKey
 from relevo.http.access.roles import ROLES, is_role, permissions_of
 from relevo.http.answers import SECURITY, Surface
 from relevo.http.paging import Cursor, Limit, Page
 from relevo.kernel.leases.model import HostInfo, LeaseInfo
 from relevo.kernel.operation import Operations
 from relevo.kernel.pages import first
-from relevo.messaging.core.classes import Inflation
 
 if TYPE_CHECKING:
     from relevo.http.access.authenticator import Principal
@@ -212,7 +211,7 @@ class CreateKey(Struct, frozen=True, kw_only=True):
     ) = None
     max_class_mode: (
         Annotated[
-            Inflation,
+            MaxClassMode,
             Meta(
                 description="Whether a message of a higher class is refused, or sent with"
                 " `max_class`. Without it, `downgrade`."

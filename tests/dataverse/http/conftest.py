@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from relevo.http.access.keys import NewKey
+from relevo.http.access.key_model import NewKey
 from tests.http.conftest import open_site, site
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from relevo.dataverse.users.model import (
 )
 from relevo.errors import Conflict, Forbidden, InvalidValue, NotFound, ReferenceNotFound
 from relevo.http.access import roles
-from relevo.http.access.keys import Keys, NewKey
+from relevo.http.access.key_model import NewKey
+from relevo.http.access.keys import Keys
 from relevo.jobs.model import SYSTEM
 from relevo.kernel.sealing import MasterKey
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from relevo.errors import InvalidValue, RateLimited, SettingsError
 from relevo.http import openapi, paging
-from relevo.http.access.keys import KeyCreated, KeyInfo
+from relevo.http.access.key_model import KeyCreated, KeyInfo
 from relevo.http.admission import Throttle
 from relevo.http.operations import OPERATIONS, SURFACES
 from relevo.kernel.operation import PUBLIC
