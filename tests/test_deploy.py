@@ -16,7 +16,7 @@ import yaml
 from relevo import App
 from relevo.cli import root
 from relevo.http.operations import OPERATIONS
-from relevo.settings import PREFIX, SECRETS, Settings
+from relevo.settings import PREFIX, SECRETS, Settings, load
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
@@ -68,9 +68,35 @@ def test_the_compose_file_starts_hosts_that_share_their_secrets() -> None:
     assert len(hosts) == 2
     for host in hosts:
         assert command_exists(host["command"])
-        assert host["environment"] == hosts[0]["environment"]
         assert host["depends_on"] == {"db": {"condition": "service_healthy"}}
         assert (DEPLOY / host["build"]["context"] / host["build"]["dockerfile"]).exists()
+
+
+def test_hosts_in_containers_reach_the_actors_of_each_other() -> None:
+    """Their homes are apart, so that the Unix sockets in them lead nowhere."""
+    [compose] = loaded("compose.yaml")
+    services = {name: one for name, one in compose["services"].items() if name != "db"}
+    shared = []
+    for name, service in services.items():
+        settings = load(environ=without_files(service["environment"]))
+        assert settings.actors_listen is not None
+        port = settings.actors_listen.rpartition(":")[2]
+        assert settings.actors_address == f"{name}:{port}"
+        shared.append({**service["environment"], "RELEVO_ACTORS_ADDRESS": None})
+    assert all(one == shared[0] for one in shared)
+    [deployment, *_] = loaded("kubernetes/relevo.yaml")
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    values = {each["name"]: each.get("value", "") for each in container["env"]}
+    unit = (DEPLOY / "systemd" / "relevo.service").read_text()
+    values_of_unit = dict(re.findall(r"^Environment=(\w+)=(.*)$", unit, re.MULTILINE))
+    for environment, own in ((values, "$(POD_IP)"), (values_of_unit, "%H")):
+        port = environment["RELEVO_ACTORS_LISTEN"].removeprefix("0.0.0.0:")
+        assert environment["RELEVO_ACTORS_ADDRESS"] == f"{own}:{port}"
+
+
+def without_files(environment: dict[str, str]) -> dict[str, str]:
+    """Return the variables that do not name a secret's file, which is not here."""
+    return {name: value for name, value in environment.items() if not name.endswith("_FILE")}
 
 
 def test_the_manifests_fit_together() -> None:
