@@ -13,7 +13,6 @@ from tests.jobs.office import until
 if TYPE_CHECKING:
     from relevo import App
     from tests.jobs.office import Office
-    from tests.support.spans import Spans
 
 pytestmark = pytest.mark.anyio
 
@@ -64,23 +63,6 @@ async def test_lanes_show_what_runs_and_what_waits(office: Office) -> None:
     go.set()
     await job.wait(10)
     await until(lambda: sample(app, "slots_in_use", lane="default") == 0.0, "it has ended")
-
-
-async def test_every_run_has_a_span(office: Office, spans: Spans) -> None:
-    async def work(ctx: Any) -> None:
-        if ctx.attempt == 1:
-            raise RetryLater(0)
-
-    await office.host({"work": work})
-    job = await office.jobs.submit("work")
-    await job.wait(10)
-    assert [(name, outcome) for name, _, outcome in spans.ended] == [
-        ("relevo.jobs.run", "failed"), ("relevo.jobs.run", "returned")
-    ]  # fmt: skip
-    assert all(
-        told == {"relevo.handler": "work", "relevo.lane": "default", "relevo.id": str(job.id)}
-        for _, told, _ in spans.ended
-    )
 
 
 async def test_counts_of_many_jobs_are_estimates_and_the_oldest_wait_is_exact(

@@ -1,60 +1,73 @@
-"""Spans as a tracer of opentelemetry would collect them."""
+"""Spans as OpenTelemetry collects them in a process that has set a tracer provider."""
 
 from __future__ import annotations
 
-import sys
-from contextlib import contextmanager
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
-from relevo.kernel.telemetry import tracing
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
-
-class NoProvider:
-    """Stands for the provider that opentelemetry has until a process sets one."""
+    from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.trace import SpanContext
 
 
 class Spans:
-    """Stands for opentelemetry's tracer."""
+    """The spans that have ended, and those that a test opens itself."""
 
     def __init__(self) -> None:
-        self.ended: list[tuple[str, dict[str, Any], str]] = []
-        self.parents: list[Any] = []
-        """What was given as the surroundings of each span."""
-        self.provider: Any = self
-        self.here: Any = None
-        """The present surroundings."""
+        self._exporter = InMemorySpanExporter()
+        self.provider = TracerProvider()
+        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
 
-    @contextmanager
-    def start_as_current_span(
-        self, name: str, *, context: Any = None, attributes: dict[str, Any]
-    ) -> Iterator[None]:
-        self.parents.append(context)
-        outcome = "failed"
-        try:
-            yield
-            outcome = "returned"
-        finally:
-            self.ended.append((name, attributes, outcome))
+    def opened(self, name: str) -> AbstractContextManager[Any]:
+        """A span of the program around Relevo."""
+        return self.provider.get_tracer("test").start_as_current_span(name)
+
+    @property
+    def ended(self) -> list[ReadableSpan]:
+        """In the order of their ends."""
+        return list(self._exporter.get_finished_spans())
+
+    def named(self, name: str) -> list[ReadableSpan]:
+        return [one for one in self.ended if one.name == name]
+
+    def one(self, name: str) -> ReadableSpan:
+        (found,) = self.named(name)
+        return found
+
+
+def context(span: ReadableSpan) -> SpanContext:
+    """The ids of a span."""
+    found: SpanContext | None = span.context
+    assert found is not None
+    return found
+
+
+def ids(span: ReadableSpan) -> tuple[int, int]:
+    """Trace and span id of a span."""
+    return context(span).trace_id, context(span).span_id
+
+
+def linked(span: ReadableSpan) -> set[tuple[int, int]]:
+    """The ids of the spans that a span is linked to."""
+    return {(one.context.trace_id, one.context.span_id) for one in span.links}
+
+
+def is_child(span: ReadableSpan, of: ReadableSpan) -> bool:
+    """Whether a span is part of another one."""
+    parent = span.parent
+    return parent is not None and (parent.trace_id, parent.span_id) == ids(of)
 
 
 @pytest.fixture(name="spans")
-def collected(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spans]:
-    found = Spans()
-    trace = ModuleType("opentelemetry.trace")
-    trace.get_tracer = lambda _: found  # type: ignore[attr-defined]
-    trace.get_tracer_provider = lambda: found.provider  # type: ignore[attr-defined]
-    trace.ProxyTracerProvider = NoProvider  # type: ignore[attr-defined]
-    context = ModuleType("opentelemetry.context")
-    context.get_current = lambda: found.here  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "opentelemetry", ModuleType("opentelemetry"))
-    monkeypatch.setitem(sys.modules, "opentelemetry.trace", trace)
-    monkeypatch.setitem(sys.modules, "opentelemetry.context", context)
-    tracing._trace.cache_clear()
-    yield found
-    tracing._trace.cache_clear()
+def collected(monkeypatch: pytest.MonkeyPatch) -> Spans:
+    """Collect spans; a provider can be set once in a process, and this one leaves again."""
+    spans = Spans()
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", spans.provider)
+    return spans

@@ -56,6 +56,7 @@ from relevo.http.routes import Routes
 from relevo.kernel import cpu, uses
 from relevo.kernel.networks import Networks, subscriber
 from relevo.kernel.operation import IDEMPOTENCY_KEY, PUBLIC, Operation
+from relevo.kernel.telemetry import tracing
 from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 KEY_HEADER: Final = IDEMPOTENCY_KEY.lower().encode()
+TRACEPARENT: Final = tracing.TRACEPARENT.encode()
 
 _log = get_logger(__name__)
 
@@ -100,6 +102,7 @@ class _Exchange:
         self.receive = receive
         self.request_id = secrets.token_hex(8)
         self.operation = "none"
+        self.route: str | None = None
         self.slot = Slot()
         self.begun = False
         """Whether a handler was called: from then on effects are possible."""
@@ -151,7 +154,10 @@ class HttpApi:
         head = head_of(scope, self._trusted)
         exchange = _Exchange(head, self._surfaces.of(head), receive)
         try:
-            answer = await self._answer(exchange)
+            with tracing.serving(head.method, head.values(TRACEPARENT)) as span:
+                answer = await self._answer(exchange)
+                told = (head.method, exchange.route, exchange.operation, answer.status)
+                tracing.show_request(span, *told)
         except asyncio.CancelledError:
             exchange.slot.leave()
             await send_answer(
@@ -201,7 +207,7 @@ class HttpApi:
             return self._options(head)
         match = self._routes.find(head.method, head.segments)
         operation = match.operation
-        exchange.operation = operation.name
+        exchange.operation, exchange.route = operation.name, operation.path
         caller = await self._admit(operation, exchange)
         exchange.surface.check(head)
         body = await self._body(head, exchange)

@@ -22,7 +22,7 @@ from relevo.messaging.operating.describing import EntityDescription, described
 from relevo.messaging.operating.managing import Managing
 from relevo.messaging.operating.peeking import PeekedMessage, peeked
 from relevo.messaging.receiving import SUB_QUEUES
-from relevo.messaging.sending import outgoing_batch
+from relevo.messaging.sending import outgoing_batch, traced_send
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -164,14 +164,15 @@ class Destination(Entity):
 
     async def send_many(self, messages: Iterable[Message], *, tx: Any = None) -> list[Receipt]:
         """Send messages in one transaction: all are stored, or none."""
-        given = list(messages)
-        sending = self._service.tools.sending
-        if tx is not None:
-            checked = await self._checked(given, defined=self._made_on is not None)
-            tx = foreign.in_schema(tx, self._service.schema)
-            return await sending.send_in(tx, self._service.schema, self._address, checked)
-        await self.ensure()
-        return await sending.send(self._address, await self._checked(given, defined=True))
+        with traced_send(self._address, messages) as (given, sent):
+            sending = self._service.tools.sending
+            if tx is not None:
+                checked = await self._checked(given, defined=self._made_on is not None)
+                tx = foreign.in_schema(tx, self._service.schema)
+                return sent(await sending.send_in(tx, self._service.schema, self._address, checked))
+            await self.ensure()
+            checked = await self._checked(given, defined=True)
+            return sent(await sending.send(self._address, checked))
 
     async def create_batch(self) -> MessageBatch:
         """Return an empty batch, which takes messages up to what `send_many` stores at once."""

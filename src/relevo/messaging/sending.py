@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from msgspec import Struct
 
 from relevo import limits
@@ -11,21 +14,21 @@ from relevo.errors import InternalError, QuotaExceeded
 from relevo.kernel import cpu, faults
 from relevo.kernel.postgres import catalog, foreign
 from relevo.kernel.postgres.grouping import Group
+from relevo.kernel.telemetry import tracing
 from relevo.messaging.core import content, times, tokens
 from relevo.messaging.core.acceptance import Outgoing, accepted
 from relevo.messaging.core.entities import EntityProperties
 from relevo.messaging.core.heads import encoded_head
-from relevo.messaging.model import Receipt
+from relevo.messaging.model import Message, Receipt
 from relevo.messaging.transactions import naming_refusals
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from relevo.kernel.postgres import Database, Wakeups
     from relevo.messaging.core.acceptance import Acceptance
     from relevo.messaging.core.classes import Inflation
     from relevo.messaging.definitions import Definition, Definitions
-    from relevo.messaging.model import Message
 
 SQL = catalog.load(__package__)
 TOPIC: Final = "queue:{}"
@@ -150,6 +153,38 @@ async def evaluated(given: Sequence[tuple[Definition, Outgoing]]) -> Acceptance:
     if sum(definition.cost for definition, _ in given) > OFF_LOOP:
         return await cpu.off_loop(accepted, given)
     return accepted(given)
+
+
+@contextmanager
+def traced_send(
+    path: str, messages: Iterable[Message]
+) -> Iterator[tuple[list[Message], Callable[[list[Receipt]], list[Receipt]]]]:
+    """Give the messages as they are to be sent, and what hears of their receipts.
+
+    If tracing is on, they carry the trace parent of a span around the block.
+    """
+    given = list(messages)
+    with tracing.sending("send", path, len(given)) as span:
+
+        def sent(receipts: list[Receipt]) -> list[Receipt]:
+            if span is not None and len(receipts) == 1:
+                span.set_attribute("messaging.message.id", receipts[0].message_id)
+            return receipts
+
+        yield _in_trace(given, tracing.parent()) if span is not None else given, sent
+
+
+def _in_trace(messages: list[Any], parent: str | None) -> list[Message]:
+    """Return messages with a trace parent, unless they have one; bad ones are refused later."""
+    if parent is None:
+        return messages
+    added = {tracing.TRACEPARENT: parent}
+    return [
+        msgspec.structs.replace(one, properties={**added, **one.properties})
+        if isinstance(one, Message) and isinstance(one.properties, Mapping)
+        else one
+        for one in messages
+    ]
 
 
 def outgoing_batch(

@@ -15,6 +15,7 @@ from relevo.actors import Actor, Interface, method
 from relevo.errors import RemoteError
 from relevo.kernel.running.deadlines import Deadlines
 from relevo.testing import ActorTest
+from tests.support.spans import is_child
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -149,14 +150,12 @@ async def test_other_tasks_get_on_while_many_turns_are_ready(actors: list[Any]) 
 
 async def test_the_span_of_a_turn_is_part_of_its_callers(spans: Spans) -> None:
     async with ActorTest(WorkedActor):
-        spans.here = "the caller's"
-        call = app.actor(Worked, "traced").seen()
-        asked = asyncio.create_task(call)
-        await asyncio.sleep(0)  # the call is on its way
-        spans.here = "another's"
-        await asked
-    assert [name for name, _, _ in spans.ended] == ["relevo.actor.turn"]
-    assert spans.parents == ["the caller's"]
+        with spans.opened("caller"):
+            asked = asyncio.create_task(app.actor(Worked, "traced").seen())
+            await asyncio.sleep(0)  # the call is on its way
+        with spans.opened("another"):
+            await asked
+    assert is_child(spans.one("relevo.actor.turn"), of=spans.one("caller"))
 
 
 async def test_only_what_is_still_there_hears_of_its_deadline() -> None:

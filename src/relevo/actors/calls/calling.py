@@ -36,6 +36,7 @@ from relevo.errors import (
     RelevoError,
 )
 from relevo.kernel.backoff import Backoff
+from relevo.kernel.telemetry import tracing
 from relevo.kernel.telemetry.logs import get_logger
 from relevo.limits import ACTOR_POISON_CRASHES
 
@@ -351,6 +352,9 @@ async def _may_leave(turn: Turn) -> None:
 
 def _headers(turn: Turn | None, options: CallOptions) -> dict[str, str]:
     inherited = {} if turn is None or turn.work.call is None else turn.work.call.headers
+    parent = tracing.parent()
+    if parent is not None:
+        inherited = inherited | {tracing.TRACEPARENT: parent}
     if not options.headers:
         return inherited
     return inherited | dict(options.headers)

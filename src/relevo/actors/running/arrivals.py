@@ -65,7 +65,7 @@ class Arrival(Work, eq=False, kw_only=True):
         if call.call_id is not None:
             arrival.digest = digest_of(call)
         if runtime.workers.traced:
-            arrival.parent = tracing.here()
+            arrival.parent = tracing.here(call.headers.get(tracing.TRACEPARENT))
         runtime.deadlines.add(deadline, arrival)
         answer.add_done_callback(arrival.cancelled)
         runtime.room.enter(call)

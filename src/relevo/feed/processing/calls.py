@@ -64,12 +64,15 @@ class Observer:
         outcome = "cut"
         self._lag(self._age())
         lease.meter.begin(began)
-        attributes: dict[str, str | int] = {
-            "relevo.unit": lease.unit, "relevo.lease": lease.name, "relevo.epoch": lease.epoch,
-            "relevo.attempt": attempt, "relevo.changes": len(self._changes),
-        }  # fmt: skip
+        work = tracing.TracedWork(
+            destination=lease.unit, id=f"{lease.name}/{lease.epoch}", count=len(self._changes),
+            first=attempt == 1,
+            attributes={
+                "relevo.lease": lease.name, "relevo.epoch": lease.epoch, "relevo.attempt": attempt,
+            },
+        )  # fmt: skip
         try:
-            with tracing.span("relevo.feed.call", attributes):
+            with tracing.processing(work):
                 yield
             outcome = "done"
         except NOT_THE_HANDLER:

@@ -18,6 +18,7 @@ from relevo.kernel import error_text
 from relevo.kernel.running.runs import Run
 from relevo.kernel.running.verdicts import Interruption
 from relevo.kernel.telemetry.logs import get_logger
+from relevo.kernel.telemetry.tracing import TRACEPARENT, TracedWork
 
 if TYPE_CHECKING:
     from relevo.jobs.registry import Handler
@@ -36,6 +37,15 @@ class JobRun(Run[JobClaim, JobSettlement]):
     part = "jobs"
     ctx: JobContext
     handler: Handler
+
+    def traced(self) -> TracedWork:
+        """As `Run.traced`."""
+        claim, parent = self.claim, self.ctx.details.get(TRACEPARENT)
+        return TracedWork(
+            destination=claim.handler, id=claim.label, first=claim.attempt == 1,
+            parents=(parent,) if isinstance(parent, str) else (),
+            attributes={"relevo.lane": claim.lane, "relevo.attempt": claim.attempt},
+        )  # fmt: skip
 
     def done(self, value: Any) -> JobSettlement:
         """Complete the job; raises the error of a refused data operation, even if it was caught."""

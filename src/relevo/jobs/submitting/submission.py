@@ -27,6 +27,7 @@ from relevo.kernel import checking
 from relevo.kernel.postgres import catalog
 from relevo.kernel.postgres.foreign import Function
 from relevo.kernel.postgres.grouping import Group
+from relevo.kernel.telemetry import tracing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -128,6 +129,16 @@ def _relations(batch: UUID | BatchHandle | None, origin: UUID | None) -> dict[st
     if origin is not None:
         found["origin"] = str(origin)
     return found
+
+
+def in_trace(job: Submission) -> Submission:
+    """Return a job with the trace parent of the span that submits it, if there is one."""
+    parent = tracing.parent()
+    if parent is None:
+        return job
+    options = dict(job.options or {})
+    options["details"] = {**options.get("details", {}), tracing.TRACEPARENT: parent}
+    return msgspec.structs.replace(job, options=options)
 
 
 def encoded(data: Any) -> str:

@@ -19,6 +19,7 @@ from relevo.jobs.submitting.submission import Submitting
 from relevo.jobs.submitting.unique_submits import UniqueSubmits
 from relevo.kernel import checking, cpu
 from relevo.kernel.postgres import catalog, clock, foreign
+from relevo.kernel.telemetry import tracing
 from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -72,6 +73,13 @@ class Submitter:
 
     async def one(self, job: Submission, data: Any, terms: SubmitTerms) -> JobHandle[Any]:
         """Submit a job; returns its handle, or that of the job that has its unique key."""
+        with tracing.sending("submit", job.handler) as span:
+            handle = await self._one(submission.in_trace(job), data, terms)
+            if span is not None:
+                span.set_attribute("messaging.message.id", str(handle.id))
+            return handle
+
+    async def _one(self, job: Submission, data: Any, terms: SubmitTerms) -> JobHandle[Any]:
         registry = self._jobs.registry
         registry.check_data(job.handler, data, job.data)
         tx = None if terms.tx is None else foreign.in_schema(terms.tx, self._schema)
@@ -103,6 +111,12 @@ class Submitter:
         self, common: Submission, data: Sequence[Any], terms: SubmitTerms
     ) -> list[JobHandle[Any]]:
         """Submit a job for each element of `data`, in one transaction."""
+        with tracing.sending("submit", common.handler, len(data)):
+            return await self._many(submission.in_trace(common), data, terms)
+
+    async def _many(
+        self, common: Submission, data: Sequence[Any], terms: SubmitTerms
+    ) -> list[JobHandle[Any]]:
         ids, datas = submission.new_ids(len(data)), [submission.encoded(each) for each in data]
         self._jobs.registry.check_each(common.handler, data, datas)
         tx = foreign.in_schema(terms.tx, self._schema)

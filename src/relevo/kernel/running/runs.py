@@ -13,7 +13,7 @@ from relevo.errors import HandlerError, HandlerTimeout
 from relevo.kernel import error_text
 from relevo.kernel.running.calls import HandlerCall
 from relevo.kernel.running.ledger import C, S
-from relevo.kernel.running.verdicts import Interruption
+from relevo.kernel.running.verdicts import Interruption, RetryLater, Suspend
 from relevo.kernel.telemetry import tracing
 from relevo.kernel.telemetry.logs import get_logger
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from relevo.kernel.running.calls import Limits
+    from relevo.kernel.telemetry.tracing import TracedWork
 
 log = get_logger(__name__)
 
@@ -89,6 +90,10 @@ class Run(HandlerCall, ABC, Generic[C, S]):
     def returned(self) -> S:
         """Give back what was begun, and is to begin anew elsewhere."""
 
+    @abstractmethod
+    def traced(self) -> TracedWork:
+        """Return what its span shows."""
+
     @property
     def seconds(self) -> float:
         """For how long it has run."""
@@ -138,10 +143,13 @@ class Run(HandlerCall, ABC, Generic[C, S]):
     async def _in_span(
         self, call: Callable[[Any, Any], Awaitable[Any]], handler: Any, ctx: Any
     ) -> Any:
-        claim = self.claim
-        attributes = {"relevo.handler": claim.handler, "relevo.lane": claim.lane}
-        with tracing.span(f"relevo.{self.part}.run", {**attributes, "relevo.id": claim.label}):
-            return await self.answered(await call(handler, ctx))
+        with tracing.processing(self.traced()) as span:
+            try:
+                return await self.answered(await call(handler, ctx))
+            except (RetryLater, Suspend, Interruption) as error:  # decisions are no errors
+                span.set_attribute("relevo.outcome", type(error).__name__)
+                decision = error
+        raise decision
 
     async def execute(self) -> S | None:
         """Run to the end; None if there is nothing to settle: it is done, or not ours any more."""

@@ -11,6 +11,7 @@ from relevo.kernel import error_text
 from relevo.kernel.running.runs import Run
 from relevo.kernel.running.verdicts import Fail, Interruption, RetryLater, Suspend, verdict_in
 from relevo.kernel.telemetry.logs import get_logger
+from relevo.kernel.telemetry.tracing import TRACEPARENT, TracedWork
 from relevo.limits import MESSAGE_REASON_LENGTH_MAX
 from relevo.messaging.running.calls import BlockingReceived
 from relevo.messaging.running.claims import MessageClaim, MessageSettlement
@@ -37,6 +38,20 @@ class MessageRun(Run[MessageClaim, MessageSettlement]):
     part = "messages"
     ctx: ConsumerCall
     handler: ConsumersDefinition
+
+    def traced(self) -> TracedWork:
+        """As `Run.traced`."""
+        messages = self.ctx.messages
+        parents = (one.properties.get(TRACEPARENT) for one in messages)
+        return TracedWork(
+            destination=messages[0].source, id=messages[0].message_id, count=len(messages),
+            parents=tuple(one for one in parents if isinstance(one, str)),
+            first=messages[0].delivery_count == 0,
+            attributes={
+                "relevo.consumers": self.claim.lane,
+                "relevo.attempt": messages[0].delivery_count + 1,
+            },
+        )  # fmt: skip
 
     def done(self, value: Any) -> MessageSettlement:
         """Complete the messages."""

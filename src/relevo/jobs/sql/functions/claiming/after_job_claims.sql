@@ -12,7 +12,7 @@ begin
     select m.id, 0, at, at, 10, g.next_at, g.priority, g.operation_type, g.lane, g.handler, g.name, g.data, g.token,
       g.owner, g.created_by, g.modified_by, g.retain, g.auto_delete, g.system, g.hold, 1, m.id, at, g.extension,
       g.message_name, g.regarding_type, g.regarding_id, g.series, g.pattern, g.anchor, g.zone, g.next_at,
-      (g.details - 'deferred_since') || jsonb_build_object('ordinal', g.details -> 'next_ordinal')
+      (g.details - '{deferred_since,traceparent}'::text[]) || jsonb_build_object('ordinal', g.details -> 'next_ordinal')
     from relevo.job g cross join lateral (select relevo.uuid7() as id where g.id is not null) as m
     where g.host = p_host and g.claim = p_claim and g.series is not null and g.attempt = 1 and g.next_at is not null;
   end if;
