@@ -66,12 +66,12 @@ async def routing(site: Site) -> Callable[[str, Any], Awaitable[None]]:
 
 async def test_a_router_job_over_http(site: Site) -> None:
     put, numbers = await routing(site), count()
-    assert_short(await files_touched(lambda: put(f"jobs/{next(numbers)}", JOB)), 38)
+    assert_short(await files_touched(lambda: put(f"jobs/{next(numbers)}", JOB)), 39)
 
 
 async def test_submit_to_stored(site: Site) -> None:
     jobs = site.services.app.jobs
-    assert_short(await files_touched(lambda: jobs.submit("mail", {"to": "ana"})), 15)
+    assert_short(await files_touched(lambda: jobs.submit("mail", {"to": "ana"})), 16)
 
 
 async def test_upsert_to_commit(site: Site) -> None:
@@ -115,7 +115,7 @@ async def test_submit_to_result(open_site: Opens) -> None:
         async with app.host():
             beside = ("feed/", "http/", "messaging/", "router/")
             walk = await files_touched(submitted, beside=beside)
-    assert_toured(walk, "A system job", 30)
+    assert_toured(walk, "A system job", 31)
 
 
 async def test_upsert_to_the_change_handler(open_site: Opens) -> None:

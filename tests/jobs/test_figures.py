@@ -86,3 +86,30 @@ async def test_counts_of_many_jobs_are_estimates_and_the_oldest_wait_is_exact(
     assert (lane.ready, lane.suspended) == (ready.jobs, waiting.jobs)
     oldest = await office.database.fetchval("select min(created_at) from relevo.job")
     assert lane.oldest == oldest
+
+
+async def test_waits_count_from_the_submit_or_from_when_a_job_was_due(office: Office) -> None:
+    async def work(ctx: Any) -> None:
+        if ctx.attempt == 1:
+            raise RetryLater(0)
+
+    jobs = [
+        await office.jobs.submit("late"), await office.jobs.submit("late", token="chained"),
+        await office.jobs.submit("due", start=await office.app.now()),
+    ]  # fmt: skip
+    day = 24 * 3_600
+    await office.database.write(
+        "update relevo.job set created_at = created_at - make_interval(secs => $1)", day
+    )
+    app = await office.host({"late": work, "due": work})
+    for job in jobs:
+        await job.wait(10)
+
+    def waits(handler: str, kind: str) -> float:
+        name = f"relevo_job_wait_seconds_{kind}"
+        found = app.metrics.registry.get_sample_value(name, {"handler": handler})
+        assert found is not None
+        return found
+
+    assert (waits("late", "count"), waits("due", "count")) == (2, 1)  # no second attempts
+    assert waits("late", "sum") >= 2 * day > 0.5 * day > waits("due", "sum")

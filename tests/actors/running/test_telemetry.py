@@ -6,18 +6,12 @@ import asyncio
 import json
 import logging
 import re
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from relevo import App
 from relevo.actors import Actor, Deferred, Interface, TurnFilter
-from relevo.kernel.telemetry import tracing
 from relevo.kernel.telemetry.logs import OwnHandler, get_logger
 from relevo.testing import ActorTest
 from tests.jobs.office import until
@@ -27,6 +21,7 @@ if TYPE_CHECKING:
 
     from tests.actors.bank import Gates
     from tests.actors.running.conftest import Hosts
+    from tests.support.spans import Spans
 
 pytestmark = pytest.mark.anyio
 
@@ -135,17 +130,8 @@ class Desk(Interface):
 
 
 async def test_a_deferred_answer_is_a_span_that_links_to_the_turn_that_gave_it(
-    monkeypatch: pytest.MonkeyPatch,
+    spans: Spans,
 ) -> None:
-    exporter, provider = InMemorySpanExporter(), TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    names = ("get_current_span", "Link", "ProxyTracerProvider", "SpanKind", "StatusCode")
-    ours = SimpleNamespace(
-        get_tracer=provider.get_tracer, get_tracer_provider=lambda: provider,
-        **{name: getattr(trace, name) for name in names},
-    )  # fmt: skip
-    monkeypatch.setattr(tracing, "_trace", lambda: ours)
-
     app = App("postgresql://nowhere")
 
     @app.actor("desk", implements=Desk)
@@ -168,11 +154,10 @@ async def test_a_deferred_answer_is_a_span_that_links_to_the_turn_that_gave_it(
         await asyncio.sleep(0)
         await desk.flush()
         assert await asked == 7
-    spans = exporter.get_finished_spans()
-    [deferred] = [one for one in spans if one.links]
+    [deferred] = [one for one in spans.ended if one.links]
     turns = {
         one.attributes["relevo.turn"]: one.context
-        for one in spans if one.name == "relevo.actor.turn" and one.attributes
+        for one in spans.ended if one.name == "relevo.actor.turn" and one.attributes
     }  # fmt: skip
     assert deferred.name == "relevo.actor.deferred"
     assert [link.context for link in deferred.links] == [turns["method flush"]]

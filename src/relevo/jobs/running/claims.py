@@ -40,6 +40,8 @@ class Particulars(Struct, frozen=True, gc=False, kw_only=True):
     regarding_id: str | None = None
     details: str | None = None
     batch: UUID | None = None
+    due: float | None = None
+    """When it was to begin, if not at once, in seconds of the epoch."""
     alone: bool = False
     """Whether the host runs nothing else: if it crashes, this job was the cause."""
 

@@ -72,6 +72,8 @@ class JobLedger:
             )
             for handler in registry.handlers.values()
         }
+        waits = database.metrics.job_waits
+        self._waits = {name: waits.of(name) for name in self._handlers}
         self._capped = frozenset(
             name for name in lanes if registry.lanes[name].max_running_per_owner
         )
@@ -238,6 +240,8 @@ class JobLedger:
     ) -> JobRun:
         """As `Ledger.begin`."""
         handler = self._handlers[claim.handler]
+        if claim.attempt == 1:
+            self._waits[claim.handler].add(max(0.0, time.time() - (claim.due or claim.created)))
         way = self._in_process if handler.kind == "process" else call
         ctx = JobContext(claim, self._workplace, now)
         limits, in_thread = self._limits[claim.handler], handler.kind == "thread"

@@ -151,6 +151,29 @@ class Runs(Collector):
         yield times
 
 
+class JobWaits(Collector):
+    """Waits of jobs for their first start; counted as `Runs` are."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[str, Durations] = {}
+
+    def of(self, handler: str) -> Durations:
+        """Return what counts the waits of a handler's jobs."""
+        return self._handlers.setdefault(handler, Durations())
+
+    def collect(self) -> Iterator[Metric]:
+        """Return what the registry shows."""
+        waits = HistogramMetricFamily(
+            "relevo_job_wait_seconds",
+            "Time from the submit of a job, or from when it was due, to its first start, by this"
+            " host's clock.",
+            labels=("handler",),
+        )
+        for handler, wait in self._handlers.items():
+            waits.add_metric((handler,), wait.shown(), wait.seconds)
+        yield waits
+
+
 class GroupCounts:
     """The calls and statements of the groups of one name."""
 
@@ -306,6 +329,8 @@ class Metrics:
     def _run_figures(self) -> None:
         self.runs = Runs()
         self.registry.register(self.runs)
+        self.job_waits = JobWaits()
+        self.registry.register(self.job_waits)
         self.message_times = MessageTimes()
         self.registry.register(self.message_times)
         self.claims_waiting = self._gauge(

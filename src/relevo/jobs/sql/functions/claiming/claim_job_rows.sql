@@ -80,7 +80,7 @@ begin
     select 'claimed', j.id, null::smallint, p_claim, j.lane, j.handler, j.name, j.data, 1, j.operation_type,
       date_part('epoch', j.created_at),
       case when j.owner is null and j.token is null and j.regarding_id is null and j.regarding_type is null and j.depth = 1
-             and j.correlation = j.id
+             and j.correlation = j.id and j.postpone_until is null
            then null else relevo.job_particulars(j) end, null::uuid[], null::text[]
     from unnest(taken) as j;
     return;
@@ -95,6 +95,7 @@ begin
     date_part('epoch', j.created_at),
     case when j.owner is null and j.chain is null and j.series is null and j.saved is null and j.details is null and j.token is null
            and j.regarding_id is null and j.regarding_type is null and j.retries = 0 and j.crashes = 0 and j.depth = 1 and j.batch is null and j.correlation = j.id
+           and j.postpone_until is null
          then null else relevo.job_particulars(j) end, null::uuid[], null::text[];
   if turn = 0 and (recurs or own or exists (select from relevo.job_lane l where l.name = any (lanes) and l.events = 'all')) then
     perform relevo.after_job_claims(p_host, p_claim);

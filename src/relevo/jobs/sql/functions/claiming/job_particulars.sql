@@ -6,4 +6,4 @@ return jsonb_strip_nulls(jsonb_build_object(
   'deferred', case when j.details ? 'deferred_since' then extract(epoch from relevo.now() - (j.details ->> 'deferred_since')::timestamptz) end,
   'depth', j.depth, 'root', j.correlation, 'root_at', j.correlation_at,
   'regarding_type', j.regarding_type, 'regarding_id', j.regarding_id,
-  'details', j.details::text, 'alone', nullif(j.alone, false), 'batch', j.batch))::text;
+  'due', extract(epoch from j.postpone_until), 'details', j.details::text, 'alone', nullif(j.alone, false), 'batch', j.batch))::text;
