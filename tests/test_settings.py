@@ -157,7 +157,13 @@ def test_placement_groups_are_a_list_in_the_environment() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [{"actors_slots": 0}, {"actors_slots": 4_097}, {"actors_idle_seconds": 0.0}]
+    "given",
+    [
+        {"actors_slots": 0},
+        {"actors_slots": 4_097},
+        {"actors_idle_seconds": 0.0},
+        {"actors_memory_max": -1},
+    ],
 )
 def test_settings_of_actors_have_bounds(given: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match=next(iter(given))):

@@ -126,6 +126,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Slots of a placement group; fixed when the group is first served."""
     actors_activations_max: int = limits.ACTOR_ACTIVATIONS_MAX
     """How many actors a host keeps in memory; above it idle ones are deactivated first."""
+    actors_memory_max: int = 0
+    """Bytes of memory of a host's process (Linux only); above it, idle actors are deactivated at
+    the next look, each 30 s, the longest unused first. 0 sets no limit."""
     actors_idle_seconds: float = limits.ACTOR_IDLE_SECONDS
     """How long an actor stays in memory without a call."""
 
@@ -165,6 +168,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ):  # fmt: skip
             if not getattr(self, name) > 0:
                 raise SettingsError(f"{name} must be above 0, not {getattr(self, name)}")
+        if self.actors_memory_max < 0:
+            raise SettingsError(
+                f"actors_memory_max must be 0 (no limit) or more, not {self.actors_memory_max}"
+            )
         if not 1 <= self.actors_slots <= limits.ACTOR_SLOTS_MAX:
             raise SettingsError(
                 f"actors_slots must be 1 to {limits.ACTOR_SLOTS_MAX}, not {self.actors_slots}"

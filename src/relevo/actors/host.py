@@ -116,7 +116,7 @@ class ActorsPart(Part[Actors]):
         service.receiver.prober = prober = Prober(runtime, service.ways)
         service.serve(runtime)
         service.types.figures.pending = partial(pending, runtime)
-        host.supervisor.run(COLLECT, runtime.collect)
+        host.supervisor.run(COLLECT, runtime.eviction.run)
         host.supervisor.run(WATCHDOG, lambda: LoopWatchdog(runtime).run())
         host.supervisor.run(DUE, due.run)
         host.supervisor.run(ROUTES, service.network.routes.run)
@@ -174,7 +174,8 @@ class ActorsPart(Part[Actors]):
         )  # fmt: skip
         runtime.workers.host = host.leases.name
         runtime.workers.recorder = self._recorder
-        runtime.idle_seconds = service.settings.actors_idle_seconds
+        runtime.eviction.idle_seconds = service.settings.actors_idle_seconds
+        runtime.eviction.memory_max = service.settings.actors_memory_max
         service.may_act = lambda: host.leases.may_act
         runtime.owner_elsewhere = service.ways.known
         runtime.began = self._slot_began

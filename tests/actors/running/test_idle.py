@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from tests.jobs.office import until
 
 if TYPE_CHECKING:
     from tests.actors.running.conftest import Host, Hosts
@@ -17,7 +20,7 @@ async def collected(host: Host, canonical: str) -> bool:
     """Whether an idle actor leaves when the host looks."""
     activation = host.activation(canonical)
     assert activation is not None
-    host.runtime.collect_idle()
+    host.runtime.eviction.collect_idle()
     if activation.state == "active":
         return False
     await activation.over.wait()
@@ -70,3 +73,25 @@ async def test_pressure_takes_the_longest_unused_first(hosts: Hosts) -> None:
     assert gone[:1] == ["a"]
     assert "d" not in gone
     assert ("deactivate", "a", "pressure") in host.gates.log
+
+
+async def test_memory_pressure_takes_the_longest_unused_first(hosts: Hosts) -> None:
+    host = await hosts.start(actors_memory_max=1_000)
+    eviction = host.runtime.eviction
+    held = asyncio.ensure_future(host.account("a").wait("door"))
+    await host.gates.event("door").wait()
+    for key in "bcdef":
+        await host.account(key).deposit(1)
+    used = eviction.resident_bytes()
+    assert used > 1_000_000 or sys.platform != "linux"
+    eviction.resident_bytes = lambda: 1_000
+    eviction.relieve_memory()
+    assert host.runtime.activations == 6, "there is no pressure at the bound"
+    eviction.resident_bytes = lambda: 1_900
+    eviction.relieve_memory()  # 3 of 6 would have 950 bytes
+    await until(lambda: host.runtime.activations == 3, "half of them have left")
+    left = [key for key in "abcdef" if host.activation(f"account/s:{key}") is not None]
+    assert left == ["a", "e", "f"], "the one that runs stays"
+    assert ("deactivate", "b", "pressure") in host.gates.log
+    host.gates.open("door")
+    await held

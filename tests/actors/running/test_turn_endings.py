@@ -200,7 +200,7 @@ async def test_idle_actors_leave_and_busy_ones_stay(hosts: Hosts) -> None:
     await host.gates.event("b").wait()
 
     def gone() -> bool:
-        host.runtime.collect_idle()
+        host.runtime.eviction.collect_idle()
         return all(host.activation(one) is None for one in ("lab/s:idle", "ticking/i:1"))
 
     await until(gone, "idle actors have left")  # I14

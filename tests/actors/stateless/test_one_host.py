@@ -87,8 +87,8 @@ async def test_activations_without_work_leave_and_others_stay_apart_by_name(host
     assert len({number for _, _, number in host.works.log}) == 3
     assert host.works.most <= 2  # I38
     assert [reason for _, reason in host.works.left] == ["pressure"]
-    host.app.actors.runtime.idle_seconds = 1e-9
-    host.app.actors.runtime.collect_idle()
+    host.app.actors.runtime.eviction.idle_seconds = 1e-9
+    host.app.actors.runtime.eviction.collect_idle()
     async with asyncio.timeout(10):
         while host.works.live:
             await asyncio.sleep(0.002)

@@ -15,6 +15,7 @@ from relevo.actors.core.room import CallRoom
 from relevo.actors.running import control
 from relevo.actors.running.arrivals import Arrival
 from relevo.actors.running.emitter import Emitter
+from relevo.actors.running.memory.eviction import Eviction
 from relevo.actors.running.slots import PAUSE_SECONDS, Slot
 from relevo.actors.running.turn import CURRENT
 from relevo.actors.running.workers import Workers
@@ -33,11 +34,7 @@ from relevo.kernel import faults
 from relevo.kernel.running.deadlines import Deadlines
 from relevo.kernel.running.threads import Threads
 from relevo.kernel.telemetry.logs import get_logger
-from relevo.limits import (
-    ACTOR_CHAIN_DEPTH_MAX,
-    ACTOR_IDLE_SCAN_SECONDS,
-    ACTOR_IDLE_SECONDS,
-)
+from relevo.limits import ACTOR_CHAIN_DEPTH_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterator
@@ -56,8 +53,6 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 _ADMITTED: Final = Returned(b"\xc0")
 CLOSE_SECONDS: Final = 1.0
-RELIEF: Final = 0.95
-"""Above the bound of activations idle ones leave until so many of it are left."""
 
 
 class ActorRuntime:
@@ -86,8 +81,6 @@ class ActorRuntime:
         self.random = random.Random()  # noqa: S311 - jitter, not a secret
         self.call_later: Callable[..., asyncio.TimerHandle] = self._loop.call_later
         """The time of timers, which a test may move."""
-        self.idle_seconds = ACTOR_IDLE_SECONDS
-        """How long actors stay in memory without use, where their type does not say."""
         self.room = CallRoom()
         self.activations = 0
         self.waiting: set[Activation] = set()
@@ -99,8 +92,7 @@ class ActorRuntime:
         """Hears of placement groups of which this host begins to run a slot."""
         self.owner_elsewhere: Callable[[str, int], MovedTo] = lambda *_: MovedTo(0)
         """Says what is known of the owner of a slot that is not this host's."""
-        self._activations_max = activations_max
-        self._relief_at = activations_max
+        self.eviction = Eviction(self, activations_max)
         self.slots_of = slots_of
         self.now = now
         """Returns the time by which Relevo decides."""
@@ -352,8 +344,7 @@ class ActorRuntime:
         """Count an activation; above the bound the longest unused leave."""
         self.activations += 1
         self.types.figures.activations[activation.definition.name] += 1
-        if self.activations > self._relief_at:
-            self.relieve(int(self._activations_max * RELIEF))
+        self.eviction.note_activation()
 
     def activation_ended(self, activation: Activation) -> None:
         """Count it no longer."""
@@ -363,32 +354,6 @@ class ActorRuntime:
         figures.activations[name] -= 1
         reason = activation.leaving or ("lost" if activation.has_begun else "failed")
         figures.deactivations[name, reason] += 1
-
-    def relieve(self, most: int) -> None:
-        """Let idle activations leave, the longest unused first, until so many are left."""
-        staying = [one for one in self.in_memory() if one.state != "deactivating"]
-        idle = sorted((one for one in staying if one.is_idle), key=lambda one: one.used_at)
-        surplus = max(0, len(staying) - most)
-        for activation in idle[:surplus]:
-            activation.deactivate("pressure")
-        # Busy ones stay; to look at all of them for each further activation would be slow.
-        self._relief_at = max(self._activations_max, self.activations + surplus // 10)
-
-    def collect_idle(self) -> None:
-        """Let activations leave that nobody has used for the idle time of their type."""
-        now = asyncio.get_running_loop().time()
-        for activation in list(self.in_memory()):
-            idle_after = activation.definition.options.idle_after or self.idle_seconds
-            if now >= max(activation.used_at + idle_after, activation.keep_until) and (
-                activation.is_idle
-            ):
-                activation.deactivate("idle")
-
-    async def collect(self) -> None:
-        """Collect idle activations again and again."""
-        while True:
-            await asyncio.sleep(ACTOR_IDLE_SCAN_SECONDS * self.random.uniform(0.9, 1.1))
-            self.collect_idle()
 
     async def close(self) -> None:
         """Let threads go."""
