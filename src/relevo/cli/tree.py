@@ -158,6 +158,7 @@ COMMANDS: Final = {
     "dataverse bulk-delete create": "relevo.dataverse.cli.bulk_delete:create",
     "dataverse user show": "relevo.dataverse.cli.users:show",
     "actor schema": "relevo.actors.cli.schema:schema",
+    "actor slots": "relevo.actors.cli.slots:slots",
     "actor watch": "relevo.actors.cli.watch:watch",
     "router classify": "relevo.router.cli.commands:classify",
     "router watch": "relevo.router.cli.commands:watch",

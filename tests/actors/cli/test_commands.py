@@ -81,3 +81,10 @@ def test_the_doctor_looks_at_slots_and_addresses(site: Site) -> None:
     checks = {one["check"]: one for one in found}
     assert "default 4" in checks["actor slots"]["detail"]
     assert checks["actor hosts"]["state"] in ("ok", "warn")
+
+
+def test_slots_are_not_changed_while_a_host_serves_them(site: Site) -> None:
+    until(lambda: "serving account" in site.host.log, "it says what it serves")
+    refused = run(site, "actor", "slots", "default", "8", "--yes", code=4, way="database")
+    assert "is served by alpha; stop these hosts" in refused.err
+    run(site, "actor", "slots", "defualt", "8", "--yes", code=3, way="database")

@@ -28,6 +28,14 @@ class ActorData(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults
     """The host that it was sent to."""
 
 
+class SlotsData(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Another number of slots for a placement group."""
+
+    placement_group: str
+    slots: int
+    slots_before: int
+
+
 BY: Final = "relevo-by"
 """The header of a call that changes something: the name of the key whose holder asked for it."""
 
@@ -41,6 +49,7 @@ LETTER_DISCARDED: Final = "relevo.actor.letter_discarded"
 STATE_REPLACED: Final = "relevo.actor.state_replaced"
 STATE_RESET: Final = "relevo.actor.state_reset"
 STATE_RETRIED: Final = "relevo.actor.state_retried"
+SLOTS_CHANGED: Final = "relevo.actor.slots_changed"
 
 
 def _type(name: str, sentence: str) -> EventType:
@@ -58,6 +67,11 @@ TYPES: Final = (
     _type(STATE_REPLACED, "The state of an actor in quarantine was replaced."),
     _type(STATE_RESET, "The state of an actor in quarantine was reset to its default."),
     _type(STATE_RETRIED, "An actor was let out of quarantine with its state as it is."),
+    EventType(
+        name=SLOTS_CHANGED,
+        payload=SlotsData,
+        sentence="A placement group was given another number of slots, while nobody served it.",
+    ),
 )
 
 

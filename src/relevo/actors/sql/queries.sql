@@ -288,3 +288,61 @@ order by m.address;
 -- name: registered_at
 -- When an incarnation registered, in microseconds.
 select (extract(epoch from started_at) * 1000000)::bigint from relevo.host where incarnation = $1;
+
+-- name: lock_groups
+-- All placement groups, which no transaction changes meanwhile.
+select name, slots from relevo.actor_group order by name for update;
+
+-- name: serving_hosts
+-- The hosts that serve a placement group, or own a slot of it and may still be at work.
+select h.name from relevo.unit u join relevo.member m on m.unit_id = u.id join relevo.host h on h.incarnation = m.host
+where u.kind = 'actors' and u.name = $1 and h.ended_at is null and h.lease_until > relevo.now()
+union
+select h.name from relevo.unit u join relevo.lease l on l.unit_id = u.id join relevo.host h on h.incarnation = l.owner
+where u.kind = 'actors' and u.name = $1 and h.lease_until > relevo.now()
+order by 1;
+
+-- name: lock_messages
+-- Keeps senders out until the end of the transaction.
+lock table relevo.actor_message in share row exclusive mode;
+
+-- name: actors_of_group
+-- Stored actors of a placement group after an id, deleted ones too.
+select id from relevo.actor where placement_group = $1 and id > $2 order by id limit $3::integer;
+
+-- name: place_actors
+-- Gives actors other slots.
+update relevo.actor a set slot = g.slot from unnest($1::text[], $2::integer[]) as g (id, slot)
+where a.id = g.id and a.slot <> g.slot;
+
+-- name: place_reminders
+-- Gives the reminders of actors other slots.
+update relevo.actor_reminder r set slot = g.slot from unnest($1::text[], $2::integer[]) as g (id, slot)
+where r.actor = g.id and r.slot <> g.slot;
+
+-- name: messages_of_group
+-- Messages to actors of a placement group after a number, dead ones too.
+select number, receiver from relevo.actor_message where placement_group = $1 and number > $2 order by number limit $3::integer;
+
+-- name: place_messages
+-- Gives messages other slots.
+update relevo.actor_message m set slot = g.slot from unnest($1::bigint[], $2::integer[]) as g (number, slot)
+where m.number = g.number and m.slot <> g.slot;
+
+-- name: leases_of_group
+-- The leases of the slots of a placement group.
+select l.id, l.unit_id, l.epoch from relevo.unit u join relevo.lease l on l.unit_id = u.id
+where u.kind = 'actors' and u.name = $1;
+
+-- name: drop_leases
+-- Removes leases of slots that have new ones.
+delete from relevo.lease where id = any ($1::integer[]);
+
+-- name: make_leases
+-- Makes the leases of the slots of a placement group, with epochs above all that were used.
+insert into relevo.lease (unit_id, name, epoch, in_order_from)
+select $1::integer, s::text, $3::bigint, $3::bigint from generate_series(0, $2::integer - 1) as s;
+
+-- name: set_group_slots
+-- A placement group has so many slots from now on.
+update relevo.actor_group set slots = $2 where name = $1;

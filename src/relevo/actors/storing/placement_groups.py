@@ -55,7 +55,8 @@ class PlacementGroups:
             if row["slots"] != slots:
                 raise SettingsMismatch(
                     f"placement group {name!r} has {row['slots']} slots since it was first joined;"
-                    f" this host asks for {slots}. Configure {row['slots']} on all hosts"
+                    f" this host asks for {slots}. Configure {row['slots']} on all hosts, or stop"
+                    f" them all and run: relevo actor slots {name} {slots}"
                 )
 
         return join
