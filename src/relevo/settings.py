@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PREFIX = "RELEVO_"
-SECRETS = frozenset({"database_url", "access_key", "secret_key"})
+SECRETS = frozenset({"database_url", "access_key", "secret_key", "oidc_client_secret"})
 _LISTS = frozenset({"public_hosts", "trusted_proxies", "outbound_allow", "actors_placement_groups"})
 """Settings with several values, separated by commas in the environment."""
 _TYPO = 0.8
@@ -85,6 +85,11 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The audience that its tokens must name."""
     oidc_roles_claim: str = "roles"
     """The claim that names the roles; dots lead into objects, as in `realm_access.roles`."""
+    oidc_client_id: str | None = None
+    """What the dashboard is called at the issuer; with it, people sign in there. The address to
+    register for redirects ends in `/sign-in/callback`."""
+    oidc_client_secret: str | None = None
+    """What the issuer wants from the dashboard besides, if it is no public client."""
     outbound_allow: tuple[str, ...] = ()
     """Hosts and networks that rules may call although their addresses are private or special."""
 

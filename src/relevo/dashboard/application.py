@@ -77,6 +77,8 @@ class _Route(Struct, frozen=True):
 _OTHERS: Final = (
     _Route("sign-in", "GET", "/sign-in"),
     _Route("sign-in", "POST", "/sign-in"),
+    _Route("issuer", "GET", "/sign-in/issuer"),
+    _Route("callback", "GET", "/sign-in/callback"),
     _Route("sign-out", "POST", "/sign-out"),
     _Route("preferences", "POST", "/preferences"),
     _Route("act", "POST", "/act"),
@@ -179,8 +181,11 @@ class Dashboard:
                 if services is None:
                     self._closing = open_services(self._app)
                     services = await self._closing.__aenter__()
-                master = await self._app.vault.key()
-                self._opened = _Opened(services, Sessions(master, authenticator_of(services)))
+                sessions = Sessions(
+                    await self._app.vault.key(), authenticator_of(services),
+                    roles_claim=self._app.settings.oidc_roles_claim,
+                )  # fmt: skip
+                self._opened = _Opened(services, sessions)
             return self._opened
 
     async def _answer(self, head: Head, prefix: str, receive: Receive, slot: Slot) -> Answer:
@@ -217,6 +222,11 @@ class Dashboard:
             request = _with(request, session=found[0], principal=found[1])
         if isinstance(route, Page):
             return await self._page(opened, route, request, slot)
+        if route.name == "issuer":
+            return await entrance.go_to_issuer(opened.sessions, request)
+        if route.name == "callback":
+            self._tries.take(subscriber(head.client))
+            return await entrance.come_from_issuer(opened.sessions, request)
         if head.method == "GET":
             return entrance.sign_in_page(opened.sessions, request)
         check_origin(head)

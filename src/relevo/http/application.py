@@ -38,6 +38,7 @@ from relevo.http.access.authenticator import (
     authorise,
     call,
 )
+from relevo.http.access.code_flow import CodeFlow
 from relevo.http.access.idempotency import keyed_request, once
 from relevo.http.access.oidc import Issuer
 from relevo.http.admission import RequestShares, Slot, Throttle
@@ -355,15 +356,18 @@ def _too_large(most: int) -> TooLarge:
 def authenticator_of(services: Services) -> Authenticator:
     """Return the authenticator of requests, as the settings ask for it."""
     settings = services.app.settings
-    issuer = None
+    issuer = flow = None
     if settings.oidc_issuer is not None:
         client, claim = services.app.router.client, settings.oidc_roles_claim
         issuer = Issuer(client, settings.oidc_issuer, settings.oidc_audience, claim)
+        if settings.oidc_client_id is not None:
+            flow = CodeFlow(issuer, client, settings.oidc_client_id, settings.oidc_client_secret)
     return Authenticator(
         services.keys.ring,
         public_hosts=settings.public_hosts,
         skew_seconds=settings.signature_skew,
         issuer=issuer,
+        flow=flow,
     )
 
 

@@ -23,6 +23,7 @@ from relevo.messaging.core.classes import Inflation
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from relevo.http.access.code_flow import CodeFlow
     from relevo.http.access.keyring import AccessKey, KeyRing
     from relevo.http.access.oidc import Issuer
     from relevo.http.request import Head
@@ -142,7 +143,10 @@ class Authenticator:
         public_hosts: tuple[str, ...],
         skew_seconds: float,
         issuer: Issuer | None = None,
+        flow: CodeFlow | None = None,
     ) -> None:
+        self.flow = flow
+        """Signs people in at the issuer; None if the settings name no client."""
         self._ring = ring
         self._issuer = issuer
         self._public_hosts = tuple(host.encode() for host in public_hosts)
@@ -182,6 +186,19 @@ class Authenticator:
         if key is None:
             raise Unauthenticated("this key is unknown, revoked or expired")
         return AuthenticatedCaller(self._use(key))
+
+    async def identity(self, claims: Mapping[str, Any]) -> Principal:
+        """Return who claims stand for that were verified when they signed in."""
+        assert self._issuer is not None
+        await self._ring.signing_keys(fresh=False)  # which also reads the time
+        principal = self._issuer.principal_of(claims)
+        disabled = await self._ring.is_disabled(principal.id)
+        return msgspec.structs.replace(principal, disabled=disabled)
+
+    async def now(self) -> datetime:
+        """Return the database's time."""
+        await self._ring.signing_keys(fresh=False)
+        return self._ring.now()
 
     async def _signature(self, head: Head, text: bytes) -> AuthenticatedCaller:
         signature = signing.parse(text)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -50,6 +51,7 @@ class Issuer:
         self._audience = audience
         self._roles_claim = roles_claim
         self._keys: Any = None
+        self._about: dict[str, Any] = {}
         self._fetched_at = -KEPT_SECONDS
         self._fetching = asyncio.Lock()
 
@@ -60,7 +62,10 @@ class Issuer:
 
     async def principal(self, token: bytes, now: datetime) -> Principal:
         """Return the principal of a token; raises `Unauthenticated`, `Unavailable`."""
-        claims = await self._claims(token.decode("latin-1"), now)
+        return self.principal_of(await self.claims(token.decode("latin-1"), now))
+
+    def principal_of(self, claims: Mapping[str, Any]) -> Principal:
+        """Return the principal of claims that were verified."""
         given = tuple(one for one in _texts(claims, self._roles_claim) if roles.is_role(one))
         name = claims.get("preferred_username") or claims.get("name") or claims["sub"]
         return Principal(
@@ -71,7 +76,19 @@ class Issuer:
             reach=roles.reach_of(given),
         )
 
-    async def _claims(self, token: str, now: datetime) -> dict[str, Any]:
+    def roles_in(self, claims: Mapping[str, Any]) -> list[str]:
+        """Return the words of the claim that names roles."""
+        return _texts(claims, self._roles_claim)
+
+    async def endpoints(self) -> dict[str, Any]:
+        """Return what the issuer says about itself; raises `Unavailable`."""
+        await self._key_set(again=False)
+        return self._about
+
+    async def claims(
+        self, token: str, now: datetime, *, audience: str | None = None
+    ) -> dict[str, Any]:
+        """Return the claims of a token for us, or for `audience`; raises `Unauthenticated`."""
         from joserfc import jwt
         from joserfc.errors import JoseError
 
@@ -79,7 +96,7 @@ class Issuer:
             now=int(now.timestamp()),
             leeway=LEEWAY_SECONDS,
             iss={"essential": True, "value": self._url},
-            aud={"essential": True, "value": self._audience},
+            aud={"essential": True, "value": audience or self._audience},
             sub={"essential": True},
             exp={"essential": True},
         )
@@ -111,7 +128,9 @@ class Issuer:
             about = await self._json(f"{self._url}/.well-known/openid-configuration")
             if str(about["issuer"]).rstrip("/") != self._url:
                 raise Unavailable(f"the issuer at {self._url} calls itself by another name")
-            return KeySet.import_key_set(await self._json(about["jwks_uri"]))
+            keys = KeySet.import_key_set(await self._json(about["jwks_uri"]))
+            self._about = about
+            return keys
         except (
             OutboundFailed,
             KeyError,
@@ -136,11 +155,11 @@ def _is_unknown_key(error: Exception) -> bool:
     return isinstance(error, BadSignatureError | InvalidKeyIdError | ValueError)
 
 
-def _texts(claims: dict[str, Any], path: str) -> list[str]:
+def _texts(claims: Mapping[str, Any], path: str) -> list[str]:
     """Return the words of a claim: a list of them, or one text with spaces between."""
     found: Any = claims
     for name in path.split("."):
-        found = found.get(name) if isinstance(found, dict) else None
+        found = found.get(name) if isinstance(found, Mapping) else None
     if isinstance(found, str):
         return found.split()
     return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
