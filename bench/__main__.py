@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 BENCHES = (
     "grouping", "leases", "feed", "events", "router", "jobs", "messaging", "actors",
-    "postgresql", "costs", "idle", "growth",
+    "postgresql", "costs", "idle", "growth", "dashboard",
 )  # fmt: skip
 
 
