@@ -60,23 +60,25 @@ has arrived; each the median of {ROUNDS}. A page left open is watched for {WATCH
 """
 
 FILL: Final = """
-insert into relevo.job_history (id, rank, created_at, modified_at, started_at, completed_at, status,
-  lane, handler, name, token, data, host_name, attempt, retries, error_code, message)
-select relevo.uuid7(), n, at, at, at, at, status,
-  case when n % 10 = 0 then 'bulk' else 'default' end, 'handler-' || n % 20, case when n % 7 = 0 then 'mail-' else 'order-' end || n, 'c' || n % 5000,
-  repeat('x', 200), 'host-' || n % 4, 1 + n % 3, n % 3, case status when 31 then -2147204784 end,
+insert into relevo.job_history (id, rank, created_at, modified_at, started_at, completed_at,
+  status, lane, handler, name, token, data, host_name, attempt, retries, error_code, message)
+select relevo.uuid7(), n, at, at, at, at,
+  status, case when n % 10 = 0 then 'bulk' else 'default' end, 'handler-' || n % 20,
+  case when n % 7 = 0 then 'mail-' else 'order-' end || n, 'c' || n % 5000, repeat('x', 200),
+  'host-' || n % 4, 1 + n % 3, n % 3, case status when 31 then -2147204784 end,
   case status when 31 then 'it did not work' end
 from generate_series(1, $1::bigint) n cross join lateral (
   select now() - (1 - n / $1::float8) * interval '28 days' as at,
     case when n % 40 = 0 then 31 when n % 100 = 7 then 32 else 30 end as status) t
 """
 FILL_OPEN: Final = """
-insert into relevo.job (id, rank, created_at, modified_at, postpone_until, status, lane, handler, name, data)
+insert into relevo.job (id, rank, created_at, modified_at, postpone_until, status, lane, handler,
+  name, data)
 select relevo.uuid7(), n, at, at, at + interval '7 days', 10, 'default', 'handler-' || n % 20,
   'order-' || n, repeat('x', 200)
 from generate_series(1, $1::bigint) n cross join lateral (
   select now() - n / $1::float8 * interval '1 day' as at) t
-"""  # noqa: E501
+"""
 FILL_WORKERS: Final = """
 insert into relevo.router_worker (id, version, created_at, modified_at, available, registration,
   registered_at, seen_at, capacity, queues, channels, labels, tags)
@@ -190,8 +192,8 @@ class _site:  # noqa: N801 - used like a function
 
 
 async def _paints(site: Site) -> list[Figure]:
-    """The slowest of all pages that are no page of details."""
-    pages = {page.name: page.path for page in PAGES if not page.parameters}
+    """The slowest pages of the navigation."""
+    pages = {page.name: page.path for page in PAGES if page.group is not None}
     found = {name: await _median(site, path) for name, path in pages.items()}
     if CHROMIUM.exists():
         found |= {name: milliseconds async for name, milliseconds in _painted(site, pages)}

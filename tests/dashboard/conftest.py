@@ -108,7 +108,9 @@ async def open_desk(url: str, home: Path) -> AsyncIterator[Desk]:
     async with App(settings=told) as app:
         declare(app)
         async with open_services(app) as services, app.host():
-            dashboard = Dashboard(app, services=services, samplers=Samplers(seconds_per_call=0.1))
+            dashboard = Dashboard(
+                app, services=services, samplers=Samplers(seconds_per_statement=0.1)
+            )
             site = ApiAndDashboard(HttpApi(services), dashboard)
             keys = {
                 name: (

@@ -288,13 +288,13 @@ def _shared_by(page: Page, request: DashboardRequest) -> str:
 
 async def _live(visit: Visit, request: DashboardRequest) -> Rendered:
     visit.calls.clear()
-    with uses.used_for("queries"):
+    with uses.used_for("queries"), uses.counted() as taken:
         data = await visit.page.load(visit)
     assert not isinstance(data, Answer), "live pages have no files"
     variables = _page_variables(visit, request) | data
     variables["csrf"] = ""  # parts are shared by sessions
     parts = rendering.live_parts(_template(visit.page), variables)
-    return Rendered(parts, len(visit.calls))
+    return Rendered(parts, taken.number)
 
 
 def _page_variables(visit: Visit, request: DashboardRequest) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """Live pages: the parts of a page that changed are sent to everyone who has it open.
 
 Viewers of the same page who may do the same share one sampler, and all samplers of a host share one
-pace: each rendering is followed by a pause of one second for every call that the page makes. So a
-host makes at most one call per second, however many pages are open. A slow page holds up no other:
-it is given up after `RENDER_SECONDS`, and a few pages load side by side.
+pace: each rendering is followed by a pause of one second for every statement that the page needs.
+So a host sends at most one statement per second, however many pages are open. A slow page holds up
+no other: it is given up after `RENDER_SECONDS`, and a few pages load side by side.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 _log = structlog.get_logger(__name__)
-SECONDS_PER_CALL: Final = 1.0
+SECONDS_PER_STATEMENT: Final = 1.0
 RENDER_SECONDS: Final = 10.0
 """How long a page may take; a page that takes longer rests for as long."""
 SIDE_BY_SIDE: Final = 3
@@ -32,10 +32,10 @@ QUIET_SECONDS: Final = 15.0
 
 
 class Rendered(Struct, frozen=True):
-    """The live parts of a page by their element's id, and how many calls they took."""
+    """The live parts of a page by their element's id, and how many statements they took."""
 
     parts: dict[str, str]
-    calls: int
+    statements: int
 
 
 Render = Callable[[], Awaitable[Rendered]]
@@ -54,19 +54,19 @@ class _Sampler:
 
 
 class _Pace:
-    """Lets pages begin one after the other, at most one call per second."""
+    """Lets pages begin one after the other, at most one statement per second."""
 
-    def __init__(self, seconds_per_call: float) -> None:
-        self._seconds_per_call = seconds_per_call
+    def __init__(self, seconds_per_statement: float) -> None:
+        self._seconds_per_statement = seconds_per_statement
         self._turn = asyncio.Lock()
         self._free_at = 0.0
 
-    async def wait(self, calls: int) -> None:
-        """Return when a page that makes so many calls may begin."""
+    async def wait(self, statements: int) -> None:
+        """Return when a page that needs so many statements may begin."""
         async with self._turn:
             loop = asyncio.get_running_loop()
             await asyncio.sleep(self._free_at - loop.time())
-            self._free_at = loop.time() + self._seconds_per_call * max(1, calls)
+            self._free_at = loop.time() + self._seconds_per_statement * max(1, statements)
 
 
 class Samplers:
@@ -75,10 +75,10 @@ class Samplers:
     def __init__(
         self,
         *,
-        seconds_per_call: float = SECONDS_PER_CALL,
+        seconds_per_statement: float = SECONDS_PER_STATEMENT,
         render_seconds: float = RENDER_SECONDS,
     ) -> None:
-        self._pace = _Pace(seconds_per_call)
+        self._pace = _Pace(seconds_per_statement)
         self._render_seconds = render_seconds
         self._rendering = asyncio.Semaphore(SIDE_BY_SIDE)
         self._open: dict[Hashable, _Sampler] = {}
@@ -119,9 +119,9 @@ class Samplers:
                 sampler.task.cancel()
 
     async def _sample(self, sampler: _Sampler, render: Render) -> None:
-        calls = 1
+        statements = 1
         while True:
-            await self._pace.wait(calls)
+            await self._pace.wait(statements)
             try:
                 async with self._rendering, asyncio.timeout(self._render_seconds):
                     rendered = await render()
@@ -133,7 +133,7 @@ class Samplers:
             except Exception:
                 _log.exception("live_page_failed")
             else:
-                calls = rendered.calls
+                statements = rendered.statements
                 sampler.parts = rendered.parts
                 sampler.number += 1
                 sampler.changed.set()

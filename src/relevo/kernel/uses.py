@@ -66,12 +66,24 @@ class HeldConnection:
         self.over = False
 
 
+class TakenCount:
+    """How often some work has taken a connection: for a statement, or for a transaction."""
+
+    __slots__ = ("number",)
+
+    def __init__(self) -> None:
+        self.number = 0
+
+
 PROGRAM: Final = Use("program")
 INSIDE: Final = Use("inside")
 NESTED: Final = Use("nested")
 _current: contextvars.ContextVar[Use] = contextvars.ContextVar("relevo_use", default=PROGRAM)
 _holding: contextvars.ContextVar[HeldConnection | None] = contextvars.ContextVar(
     "relevo_holding", default=None
+)
+_counting: contextvars.ContextVar[TakenCount | None] = contextvars.ContextVar(
+    "relevo_counting", default=None
 )
 current = _current.get
 """Return the use of the work that asks."""
@@ -85,6 +97,24 @@ def used_for(kind: Kind, key: str = "") -> Iterator[None]:
         yield
     finally:
         _current.reset(before)
+
+
+@contextmanager
+def counted() -> Iterator[TakenCount]:
+    """Count how often what follows takes a connection, in this task and those it starts."""
+    count = TakenCount()
+    before = _counting.set(count)
+    try:
+        yield count
+    finally:
+        _counting.reset(before)
+
+
+def count_taken() -> None:
+    """Note that a connection is taken."""
+    count = _counting.get()
+    if count is not None:
+        count.number += 1
 
 
 def begin(kind: Kind, key: str = "") -> None:

@@ -23,7 +23,7 @@ async def first(samplers: Samplers, key: str, render: object) -> Sent:
 
 
 async def test_a_page_that_does_not_answer_holds_up_no_other_and_is_tried_again() -> None:
-    samplers = Samplers(seconds_per_call=0.0, render_seconds=0.05)
+    samplers = Samplers(seconds_per_statement=0.0, render_seconds=0.05)
     tries = 0
 
     async def slow() -> Rendered:
@@ -44,7 +44,7 @@ async def test_a_page_that_does_not_answer_holds_up_no_other_and_is_tried_again(
 
 
 async def test_a_page_that_fails_is_tried_again() -> None:
-    samplers = Samplers(seconds_per_call=0.0)
+    samplers = Samplers(seconds_per_statement=0.0)
     tries = 0
 
     async def failing() -> Rendered:

@@ -72,6 +72,19 @@ class Holders:
         await asyncio.gather(*self.tasks)
 
 
+async def test_statements_and_transactions_of_some_work_are_counted(sized: Sized) -> None:
+    async with sized(5) as database:
+        with uses.counted() as outer:
+            await database.fetchval("select 1")
+        with uses.counted() as inner:
+            await asyncio.create_task(database.fetchval("select 1"))
+            async with database.transaction() as tx:
+                await tx.fetchval("select 1")
+                await tx.fetchval("select 1")
+        await database.fetchval("select 1")
+    assert (outer.number, inner.number) == (1, 2)
+
+
 async def test_handlers_that_hold_all_they_may_leave_the_others_theirs(sized: Sized) -> None:
     async with sized(10) as database:
         holders = Holders(database, "handlers", 40)

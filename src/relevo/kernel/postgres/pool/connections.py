@@ -25,7 +25,7 @@ from relevo import limits
 from relevo.errors import Closed, ConnectionsBusy
 from relevo.kernel.postgres import catalog, locks
 from relevo.kernel.telemetry.logs import get_logger
-from relevo.kernel.uses import Turns, shares
+from relevo.kernel.uses import Turns, count_taken, shares
 
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
@@ -54,6 +54,7 @@ class Connections:
 
     async def take(self, use: Use) -> Pooled:
         """Return a connection for exclusive use; waits while its use has its full share."""
+        count_taken()
         if not self.turns.enter(use):
             await self._turn(use)
         try:
