@@ -14,7 +14,7 @@ import pytest
 from playwright.async_api import expect
 
 from tests.dashboard.test_pages import DETAILS, LISTS
-from tests.dashboard.world import fill
+from tests.dashboard.world import HOSTILE, fill
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -48,6 +48,8 @@ async def test_every_page_is_free_of_faults_and_reads_on_a_phone(
             assert answer is not None
             if answer.status != 200:
                 faults.append(f"{path}: status {answer.status}")
+            if await page.locator("main script").count():
+                faults.append(f"{path}: text became a script")
             faults += [f"{path} {label}: {each}" for each in await page.evaluate(TOO_WIDE)]
             folder = Path(os.environ.get("RELEVO_SCREENSHOTS", tmp_path))
             await page.screenshot(path=folder / f"{name}-{label}.png")
@@ -80,9 +82,11 @@ async def _paths(desk: Desk) -> dict[str, str]:
     if not await desk.app.jobs.query().where(handler="bad").count():
         await fill(desk)
         await desk.app.history.take_sample()
-    job = await desk.ended("bad")
+    job = await desk.ended("bad", name=HOSTILE, token=HOSTILE)
+    sent = await desk.ended("mail", data={"to": HOSTILE}, name=HOSTILE)
     lists = {page.name: page.path for page in LISTS}
-    return lists | DETAILS | {"job": f"/jobs/{job}", "again": f"/jobs/{job}/again"}
+    jobs = {"job": f"/jobs/{job}", "job_data": f"/jobs/{sent}", "again": f"/jobs/{sent}/again"}
+    return lists | DETAILS | jobs
 
 
 async def _look(desk: Desk, page: Page, look: tuple[str, str]) -> None:
@@ -131,7 +135,7 @@ async def test_actions_run_by_a_button_a_form_a_preview_and_a_typed_number(
 
     await desk.ended("mail")
     mails = await desk.app.jobs.query().where(handler="mail").count()
-    await page.goto(f"{desk.base}/jobs/matching?filter=name eq 'mail'")
+    await page.goto(f"{desk.base}/jobs/matching?handler=mail")
     await page.locator('select[name="do"]').select_option("jobs.delete")
     await page.locator('input[name="typed"]').fill(str(mails))
     await page.keyboard.press("Enter")
