@@ -211,6 +211,8 @@ JOB_UNSERVED_SECONDS_MAX: Final = 600.0
 JOB_UNIQUE_SECONDS_MAX: Final = 366 * 86_400.0
 JOBS_SUBMITTED_MAX: Final = 1_000
 """Jobs of one request over HTTP."""
+JOBS_COMMANDED_MAX: Final = 5_000
+"""Jobs that one request over HTTP commands; the next request goes on."""
 JOB_DEFER_SECONDS_MIN: Final = 5.0
 JOB_BRAKE_WAIT_SECONDS_MAX: Final = 10.0
 JOB_ALONE_WAIT_SECONDS_MAX: Final = 10.0

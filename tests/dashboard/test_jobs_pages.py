@@ -41,12 +41,13 @@ async def test_a_job_runs_again_with_other_data(desk: Desk) -> None:
     job = await desk.ended("mail", data={"to": "ana"})
     async with desk.browser("admin") as browser:
         form = await browser.get(f"/jobs/{job}/again")
-        sent: dict[str, Any] = {"csrf": form.csrf, "do": "jobs.submit", "handler": "mail"}
+        sent: dict[str, Any] = {"csrf": form.csrf, "do": f"jobs.run_again {job}"}
         wrong = await browser.post("/act", **{**sent, "json.data": "{"})
         assert (wrong.status, "not JSON" in wrong.text) == (400, True)
         shown = await browser.post("/act", **{**sent, "json.data": '{"to": "bo"}'})
-        assert "Submit: 1 done." in shown.text
+        assert "Submit again: 1 done." in shown.text
         assert "&#34;bo&#34;" in shown.text
+        assert f"/jobs/{job}" in shown.text  # its origin
 
 
 async def test_an_action_on_all_that_match_wants_their_number_typed(desk: Desk) -> None:

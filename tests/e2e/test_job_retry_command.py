@@ -46,7 +46,10 @@ def test_all_that_match_are_shown_first_and_retried_with_yes(site: Site, way: st
     assert handler in shown.out
     assert site.run(*chosen, "-o", "json", way=way).json == {"count": 3, "handlers": {handler: 3}}
     done = site.run(*chosen, "--yes", "-o", "json", way=way)
-    assert (done.code, done.json) == (0, {"retried": 3, "refused": {}}), done
+    assert (done.code, done.json) == (
+        0,
+        {"matched": 3, "done": 3, "refused": 0, "refusals": {}},
+    ), done
     assert "0 jobs would run again" in site.run(*chosen, way=way).out
 
 
@@ -54,3 +57,25 @@ def test_a_call_that_chooses_nothing_or_twice_is_refused(site: Site) -> None:
     for arguments in ((), ("--handler", "x"), (str(uuid.uuid4()), "--failed")):
         refused = site.run("job", "retry", *arguments)
         assert refused.code == 2, refused
+
+
+def test_other_commands_reach_all_that_match(site: Site, way: str) -> None:
+    handler = f"nobody-{uuid.uuid4().hex[:8]}"
+    keys = [site.run("job", "submit", handler).out.strip() for _ in range(2)]
+    chosen = ("--handler", handler, "--status", "waiting_for_resources")
+    shown = site.run("job", "cancel-all", *chosen, way=way)
+    assert (shown.code, "2 jobs would be canceled" in shown.out) == (4, True), shown
+    done = site.run("job", "cancel-all", *chosen, "--yes", way=way)
+    assert (done.code, done.out) == (0, "canceled or asked to stop: 2 jobs\n"), done
+    refused = site.run("job", "resume-all", "--handler", handler, "--yes", way=way)
+    assert (refused.code, keys[0] in refused.err) == (4, True), refused
+    assert site.run("job", "pause-all", "--yes", way=way).code == 2
+    again = site.run("job", "run-again", keys[0], '{"n": 1}', way=way)
+    assert again.code == 0, again
+    shown = site.run("job", "show", again.out.strip(), "--payload", "-o", "json", way=way)
+    assert (shown.json["origin"], shown.json["payload"]["data"]) == (keys[0], {"n": 1})
+    until = ("--until", "2100-01-01T00:00:00Z")
+    done = site.run("job", "postpone-all", "--handler", handler, *until, "--yes", way=way)
+    assert (done.code, "postponed: 1 job\n") == (4, done.out), done
+    done = site.run("job", "delete-all", "--handler", handler, "--yes", way=way)
+    assert (done.code, done.out) == (0, "deleted: 3 jobs\n"), done

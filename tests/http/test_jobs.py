@@ -331,3 +331,48 @@ async def test_a_key_with_a_reach_sees_and_moves_only_its_own(site: Site) -> Non
         assert (await site.ask(method, target, key="own")).status == 404, target
     assert (await site.ask("GET", "/v1/job-views/counts", key="own")).status == 403
     assert (await site.ask("POST", f"{JOBS}/{mine}:cancel", key="own")).status == 204
+
+
+async def test_all_that_match_are_commanded_in_pages(site: Site) -> None:
+    keys = [await submit(site, "nobody", name=f"n{n}") for n in range(5)]
+    other = await submit(site, "else")
+    ask = {"handler": "nobody", "dry_run": True}
+    seen = (await site.ask("POST", f"{JOBS}:cancel", key="operator", json=ask)).json
+    assert (seen["matched"], seen["done"], seen["handlers"]) == (5, 0, {"nobody": 5})
+    ask = {"handler": "nobody", "most": 3}
+    first = (await site.ask("POST", f"{JOBS}:cancel", key="operator", json=ask)).json
+    assert (first["done"], first["next"] is None) == (3, False)
+    ask["cursor"] = first["next"]
+    last = (await site.ask("POST", f"{JOBS}:cancel", key="operator", json=ask)).json
+    assert (last["done"], last["next"]) == (2, None)
+    refused = await site.ask("POST", f"{JOBS}:pause", key="operator", json={"handler": "nobody"})
+    assert set(refused.json["refusals"]) == set(keys)
+    again = {"handler": "nobody", "status": ["canceled"]}
+    assert (await site.ask("POST", f"{JOBS}:retry", key="operator", json=again)).json["done"] == 5
+    until = {"handler": "nobody", "until": "2100-01-01T00:00:00Z"}
+    done = await site.ask("POST", f"{JOBS}:postpone", key="operator", json=until)
+    assert done.json["done"] == 5
+    done = await site.ask("POST", f"{JOBS}:resume", key="operator", json={"handler": "nobody"})
+    assert done.json["done"] == 5
+    assert (await job(site, other))["status"] == "waiting_for_resources"
+    bare = await site.ask("POST", f"{JOBS}:cancel", key="operator", json={})
+    assert (bare.status, code(bare)) == (400, "invalid_value")
+    denied = await site.ask("POST", f"{JOBS}:delete", key="viewer", json={"handler": "nobody"})
+    assert denied.status == 403
+    gone = await site.ask("POST", f"{JOBS}:delete", key="admin", json={"handler": "nobody"})
+    assert gone.json["done"] == 5
+
+
+async def test_a_job_is_run_again_with_other_data_and_its_attempts_are_shown(site: Site) -> None:
+    async with served(site):
+        first = await submit(site, "bad", name="first")
+        await site.ask("GET", f"{JOBS}/{first}/end", key="viewer")
+        shown = (await site.ask("GET", f"{JOBS}/{first}/payload", key="admin")).json
+        assert [each["attempt"] for each in shown["attempts"]] == [1]
+        assert "no such customer" in shown["attempts"][0]["message"]
+        made = await site.ask("POST", f"{JOBS}/{first}:run-again", key="admin", json={"name": "b"})
+        assert made.status == 201, made.body
+        again = await job(site, made.json["id"])
+        assert (again["origin"], again["name"], again["handler"]) == (first, "b", "bad")
+        missing = await site.ask("POST", f"{JOBS}/{uuid.uuid4()}:run-again", key="admin", json={})
+        assert (missing.status, code(missing)) == (404, "job_missing")

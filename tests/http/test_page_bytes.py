@@ -85,6 +85,14 @@ WHOLE = {
     "history.read": "720 samples at most, of numbers",
     "resolvers.plan": "moves of partitions, of which a resolver has a bounded number",
     "jobs.submit_many": "an id for each job that was sent",
+    "jobs.payload": "20 attempts, each with a bounded text, beside the data of one job",
+    **dict.fromkeys(
+        [
+            "jobs.cancel_all", "jobs.delete_all", "jobs.pause_all", "jobs.postpone_all",
+            "jobs.resume_all", "jobs.retry_all",
+        ],
+        "20 refusals, and a number for each handler of up to 5,000 jobs",
+    ),
     "messages.send_batch": "a receipt for each message that was sent",
     "topics.messages.send_batch": "a receipt for each message that was sent",
 }  # fmt: skip

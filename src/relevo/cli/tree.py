@@ -26,6 +26,7 @@ class CommandNoun(Struct, frozen=True):
     operations: tuple[str, ...] = ()
 
 
+_JOBS: Final = tuple(f"relevo.jobs.http.{name}" for name in ("jobs", "matching", "views"))
 _MESSAGES: Final = tuple(
     f"relevo.messaging.http.{name}" for name in ("messages", "locks", "moves", "sessions")
 )
@@ -64,7 +65,7 @@ SECTIONS: Final[dict[str, dict[str, CommandNoun]]] = {
     },
     "Jobs": {
         "job": CommandNoun("System jobs: submit, list, explain, cancel.",
-                           ("relevo.jobs.http.jobs", "relevo.jobs.http.views")),
+                           _JOBS),
         "batch": CommandNoun("Batches of jobs: create, show, wait, close, cancel.",
                              ("relevo.jobs.http.batches",)),
         "schedule": CommandNoun("Schedules of handlers: list, pause, resume, run.",
@@ -147,7 +148,13 @@ COMMANDS: Final = {
     "job show": "relevo.jobs.cli.commands:show",
     "job explain": "relevo.jobs.cli.explanations:explain",
     "job wait": "relevo.jobs.cli.commands:wait",
-    "job retry": "relevo.jobs.cli.retrying:retry",
+    "job retry": "relevo.jobs.cli.matching:retry",
+    "job run-again": "relevo.jobs.cli.again:run_again",
+    "job cancel-all": "relevo.jobs.cli.matching:cancel_all",
+    "job pause-all": "relevo.jobs.cli.matching:pause_all",
+    "job resume-all": "relevo.jobs.cli.matching:resume_all",
+    "job postpone-all": "relevo.jobs.cli.matching:postpone_all",
+    "job delete-all": "relevo.jobs.cli.matching:delete_all",
     "job view": "relevo.jobs.cli.commands:view",
     "job watch": "relevo.jobs.cli.commands:watch",
     "queue send": "relevo.messaging.cli.lines:send_to_queue",

@@ -23,7 +23,7 @@ from relevo.governance.http import pools, resolvers
 from relevo.history.http import figures
 from relevo.http import events, openapi, system, v1
 from relevo.http.answers import Surfaces
-from relevo.jobs.http import batches, jobs, schedules, views
+from relevo.jobs.http import batches, jobs, matching, schedules, views
 from relevo.kernel.operation import PUBLIC, Method, Operation, Operations, Text
 from relevo.messaging.http import consumers, entities, locks, moves, rules, sessions
 from relevo.messaging.http import messages as queue_messages
@@ -63,6 +63,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *policies.operation, *router_jobs.operation, *workers.operation, *offers.operation,
     *insight.operation, *board.operation,
     *jobs.operation, *views.operation, *schedules.operation, *batches.operation,
+    *matching.operation,
     *entities.operation, *rules.operation, *queue_messages.operation, *locks.operation,
     *moves.operation, *sessions.operation, *consumers.operation,
     *actors.operation, *calls.operation, *actor_reminders.operation, *actor_letters.operation,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, Unpack, cast
 
 import msgspec
 from msgspec import Struct
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from relevo.jobs.core.reasons import JobExplanation
-    from relevo.jobs.model import Job, Submission
+    from relevo.jobs.model import Job, Submission, SubmitOptions
     from relevo.jobs.service import Jobs
     from relevo.kernel.postgres import Database, Wakeups
 
@@ -74,6 +74,10 @@ class JobHandle(Generic[R]):
     async def retry(self) -> None:
         """Run a failed or canceled job again, with its data, saved state and count of attempts."""
         await self._jobs.command(self.id, "rerun")
+
+    async def run_again(self, data: Any = None, **changes: Unpack[SubmitOptions]) -> JobHandle[R]:
+        """Submit a new job like this one, with its data or other; see `Jobs.run_again`."""
+        return await self._jobs.run_again(self.id, data, **changes)
 
     async def delete(self) -> None:
         """Remove the record; a running handler is asked to stop."""

@@ -136,6 +136,20 @@ class Submission(Struct, frozen=True, kw_only=True):
     options: dict[str, Any] | None = None
 
 
+class JobAttempt(Struct, frozen=True, kw_only=True):
+    """An attempt that failed, or whose host was lost."""
+
+    attempt: int
+    outcome: Literal["failed", "lost"]
+    host: str | None = None
+    started_at: datetime | None = None
+    """When this run began; None if its host was lost."""
+    ended_at: datetime
+    error_code: int | None = None
+    message: str | None = None
+    """The end of its text with the trace, at most 4,000 characters."""
+
+
 class Job(Struct, frozen=True, kw_only=True):
     """A system job as it was when it was read."""
 
@@ -175,6 +189,8 @@ class Job(Struct, frozen=True, kw_only=True):
     data: Any
     saved: Any
     result: Any
+    attempts: tuple[JobAttempt, ...] = ()
+    """Those that did not succeed, the last 20; `()` in lists without payload."""
 
     @property
     def status(self) -> str:
@@ -205,14 +221,16 @@ class Job(Struct, frozen=True, kw_only=True):
         return cls(
             **plain, status_code=row["status"], blocked=row["chained"], data=_decoded(row["data"]),
             saved=_decoded(row["saved"]), result=_decoded(row["result"]),
+            attempts=_ATTEMPTS.decode(row["attempts"]) if row["attempts"] else (),
         )  # fmt: skip
 
 
 _PLAIN: Final = tuple(
     name
     for name in Job.__struct_fields__
-    if name not in ("status_code", "data", "saved", "result", "blocked")
+    if name not in ("status_code", "data", "saved", "result", "attempts", "blocked")
 )
+_ATTEMPTS: Final = msgspec.json.Decoder(tuple[JobAttempt, ...])
 
 
 def _decoded(text: str | None) -> Any:

@@ -13,7 +13,14 @@ from relevo.jobs.commands import Ask, CommandScope, JobCommands
 from relevo.jobs.errors import JobMissing, JobRefused
 from relevo.jobs.handles import JobHandle as JobHandle
 from relevo.jobs.handles import Known, Waiting
-from relevo.jobs.model import CommonOptions, Job
+from relevo.jobs.matching import (
+    CHUNK_ROWS,
+    CommandedJobs,
+    MatchingCommand,
+    command_some,
+    merged,
+)
+from relevo.jobs.model import CommonOptions, Job, SubmitOptions
 from relevo.jobs.querying.chains import Chains
 from relevo.jobs.querying.explanations import Explanations
 from relevo.jobs.querying.query import EVERYBODY, JobQuery
@@ -25,7 +32,7 @@ from relevo.jobs.submitting.submitter import Submitter, SubmitTerms, SubmitTools
 from relevo.jobs.waits import Waits
 from relevo.kernel import callables, checking
 from relevo.kernel.part import PerConnection, Service
-from relevo.kernel.postgres import catalog
+from relevo.kernel.postgres import catalog, clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -153,6 +160,27 @@ class Jobs(Service):
         common = submission.checked(handler, **options)
         return await self._submitter.many(common, data, terms)
 
+    async def run_again(
+        self, id: UUID, data: Any = None, **changes: Unpack[SubmitOptions]  # noqa: A002
+    ) -> JobHandle[Any]:  # fmt: skip
+        """Submit a new job like another one, with its data or other; raises `JobMissing`.
+
+        The new job names the other one as its `origin`, has its handler, name, token, priority and
+        owner unless `changes` say otherwise, and is in no batch and no series. To run the same job
+        again, use `JobHandle.retry`.
+        """
+        job = await self.get(id)
+        same = {"name": job.name, "priority": job.priority, "owner": job.owner, "token": job.token}
+        options: dict[str, Any] = {**same, **changes}
+        terms = SubmitTerms(
+            tx=options.pop("tx", None), unique=options.pop("unique", None),
+            recurrence=options.pop("recurrence", None), timezone=options.pop("timezone", None),
+            own_token=options["token"] is not None,
+        )  # fmt: skip
+        data = job.data if data is None else data
+        again = submission.checked(job.handler, data, origin=job.id, **options)
+        return await self._submitter.one(again, data, terms)
+
     async def batch(
         self, name: str | None = None, *, then: str | JobDefinition[..., Any] | None = None,
         data: Any = None, condition: Condition = "ended", owner: UUID | None = None, tx: Any = None,
@@ -231,21 +259,39 @@ class Jobs(Service):
         version: int | None = None, user: UUID | None = None, scope: CommandScope = CommandScope(),  # noqa: B008
     ) -> int:  # fmt: skip
         """Carry out cancel, pause, resume, postpone, rerun or delete; returns the status then."""
-        if command not in states.COMMANDS:
-            raise InvalidValue(
-                f"{command!r} is not a command; use one of {', '.join(states.COMMANDS)}",
-                pointer="command",
-            )
-        if (until is None) == (command == "postpone"):
-            raise InvalidValue(
-                "until is required for postpone, and allowed only there", pointer="until"
-            )
-        until = None if until is None else checking.aware(until, "until")
+        command, until = _checked(command, until)
         ask = Ask(id=id, command=command, until=until, version=version, user=user, scope=scope)
         status = await self.commands.give(ask)
         if series and command == "cancel":
             await self._end_series(id, user)
         return status
+
+    async def command_all(
+        self, query: JobQuery, command: str, *, until: datetime | None = None,
+        user: UUID | None = None, progress: Callable[[CommandedJobs], None] | None = None,
+    ) -> CommandedJobs:  # fmt: skip
+        """Carry out a command on all jobs of a query, 500 in a transaction; returns the counts.
+
+        >>> failed = app.jobs.query().where(status="failed", handler="mail")  # doctest: +SKIP
+        >>> await app.jobs.command_all(failed, "retry")  # doctest: +SKIP
+
+        The commands are cancel, pause, resume, postpone (with `until`), retry and delete. A job
+        that refuses holds up no other. Jobs that are submitted meanwhile are left alone, and
+        `progress` is called with the counts so far after each transaction.
+        """
+        command, until = _checked("rerun" if command == "retry" else command, until)
+        query = query.created(before=await clock.now(self.database))
+        asked = MatchingCommand(command=command, until=until, user=user)
+        total, position = CommandedJobs(), None
+        while True:
+            some, position = await command_some(
+                self.commands, query, asked, CHUNK_ROWS, position
+            )  # fmt: skip
+            total = merged(total, some)
+            if progress is not None:
+                progress(total)
+            if position is None:
+                return total
 
     async def _end_series(self, id: UUID, user: UUID | None) -> None:  # noqa: A002
         """Cancel the row that waits; one that is claimed meanwhile has left another."""
@@ -269,6 +315,20 @@ class Jobs(Service):
         of `app.database`, it happens when that commits.
         """
         return await self.waits.signal(event, key, data, tx=tx)
+
+
+def _checked(command: str, until: datetime | None) -> tuple[str, datetime | None]:
+    """Return a command and its time, or refuse it."""
+    if command not in states.COMMANDS:
+        raise InvalidValue(
+            f"{command!r} is not a command; use one of {', '.join(states.COMMANDS)}",
+            pointer="command",
+        )
+    if (until is None) == (command == "postpone"):
+        raise InvalidValue(
+            "until is required for postpone, and allowed only there", pointer="until"
+        )
+    return command, None if until is None else checking.aware(until, "until")
 
 
 class _Tools:

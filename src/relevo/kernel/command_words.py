@@ -19,6 +19,7 @@ OF_DATAVERSE: Final = frozenset({"users", "teams", "units", "bulk_deletes"})
 SPECIAL: Final = {
     "jobs.payload": ("job", "show"),
     "jobs.submit_many": ("job", "submit"),
+    "jobs.retry_all": ("job", "retry"),
     "resolvers.remove": ("resolver", "remove-resource"),
     "router.events.read": ("router", "event", "list"),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
 from relevo.jobs import JobHandle
 from relevo.sync.facade import Blocking, Facade
@@ -10,6 +10,7 @@ from relevo.sync.facade import Blocking, Facade
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from relevo.jobs.model import SubmitOptions
     from relevo.sync.loop_thread import LoopThread
 
 R = TypeVar("R")
@@ -31,6 +32,10 @@ class Job(Facade, Generic[R]):
     def wait(self, timeout: float | None = None) -> R:
         """Return the handler's result once the job has succeeded; see `relevo.JobHandle.wait`."""
         return self._thread.run(self._behind.wait(timeout))
+
+    def run_again(self, data: Any = None, **changes: Unpack[SubmitOptions]) -> Job[R]:
+        """Submit a new job like this one, with its data or other."""
+        return Job(self._thread, self._thread.run(self._behind.run_again(data, **changes)))
 
     get = Blocking(JobHandle.get)
     cancel = Blocking(JobHandle.cancel)

@@ -70,11 +70,11 @@ def _shown(payload: Any, name: str, *, revealed: bool) -> Any:
 PAGES: Final = (
     Page(name="job", path="/jobs/{id}", load=job, area="jobs", operation="jobs.get", under="jobs"),
     Page(
-        name="again", path="/jobs/{id}/again", load=again, area="jobs", operation="jobs.submit",
+        name="again", path="/jobs/{id}/again", load=again, area="jobs", operation="jobs.run_again",
         under="jobs", live=False,
     ),
 )  # fmt: skip
 ACTIONS: Final = (
     Action(operation="jobs.unblock", confirm=True),
-    Action(operation="jobs.submit", key="", then="/jobs/{id}"),
+    Action(operation="jobs.run_again", then="/jobs/{id}"),
 )

@@ -25,7 +25,8 @@ from relevo.http import paging
 from relevo.http.paging import Cursor, Limit, Page
 from relevo.jobs.errors import JobMissing
 from relevo.jobs.http.jobs import jobs_found, page_of, seen, views_of
-from relevo.jobs.http.models import ByJob, JobSubmitted, RecurrenceBody, Status
+from relevo.jobs.http.models import ByJob, Status
+from relevo.jobs.http.submits import JobSubmitted, RecurrenceBody
 from relevo.jobs.model import NAME_LENGTH_MAX, SYSTEM, Recurrence
 from relevo.jobs.querying.catalogue import JOBS
 from relevo.jobs.querying.views import shown_code

@@ -25,6 +25,8 @@ from relevo.jobs.http.models import WAIT_SECONDS_MAX, JobView
 from relevo.jobs.http.views import VIEWS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from relevo.cli.calling.calls import Calls
     from relevo.cli.session import Session
 
@@ -170,11 +172,26 @@ async def _show(session: Session, key: str, *, payload: bool) -> None:
     renderer.record(shown, JobView)
     if not payload:
         _hint(job)
+    for line in attempts_told(more.pop("attempts", [])):
+        renderer.console.print(printable(line), soft_wrap=True)
     for name, value in more.items():
         text = value if name == "message" else msgspec.json.encode(value).decode()
         if value is not None:
             renderer.console.print(f"\n{name}:", soft_wrap=True)
             renderer.console.print("\n".join(map(printable, str(text).splitlines())))
+
+
+def attempts_told(attempts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a line for each attempt that did not succeed."""
+    lines = [""] if attempts else []
+    for each in attempts:
+        text = (each["message"] or "").strip().splitlines()[-1:]
+        where = f" on {each['host']}" if each["host"] else ""
+        lines.append(
+            f"attempt {each['attempt']} {each['outcome']}{where} at {each['ended_at']}"
+            + (f": {text[0]}" if text else "")
+        )
+    return lines
 
 
 def _sentence(job: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
-from relevo.dataverse.http.requester import PAYLOAD, READ, requester_of, scope_of
+from relevo.dataverse.http.requester import PAYLOAD, READ, need, requester_of, scope_of
 from relevo.errors import InvalidQuery, InvalidValue, QueryTooCostly
 from relevo.http import paging
 from relevo.http.etags import version_of
@@ -28,22 +28,27 @@ from relevo.jobs.http.models import (
     COUNT_MAX,
     ByJob,
     CancelJob,
+    ChosenJobs,
     CommandJob,
     CountJobs,
     JobPayload,
     JobsCounted,
-    JobsSubmitted,
-    JobSubmitted,
     JobUnblocked,
     JobView,
     JobWaited,
     ListJobs,
     PostponeJob,
+    WaitForJob,
+    payload_of,
+    view_of,
+)
+from relevo.jobs.http.submits import (
+    JobsSubmitted,
+    JobSubmitted,
+    RunJobAgain,
     SubmitJob,
     SubmitJobs,
     UniqueBody,
-    WaitForJob,
-    view_of,
 )
 from relevo.jobs.model import SYSTEM, Recurrence
 from relevo.jobs.registry import check_open
@@ -130,7 +135,7 @@ def _unique(body: UniqueBody) -> Unique:
 async def list_jobs(services: Services, principal: Principal, command: ListJobs) -> Page[JobView]:
     """List jobs, filtered by their fields and status."""
     who = await requester_of(services, principal)
-    query = _narrowed(services.app.jobs.query(who.caller), command)
+    query = narrowed(services.app.jobs.query(who.caller), command)
     newest = command.order == "newest"
     query = query.order_by(*(("-createdon", "-sequence") if newest else ("createdon", "sequence")))
     found = await jobs_found(query, command, payload=False)
@@ -142,7 +147,7 @@ async def list_jobs(services: Services, principal: Principal, command: ListJobs)
 async def count_jobs(services: Services, principal: Principal, command: CountJobs) -> JobsCounted:
     """Count the jobs that a list would have, up to 5,000."""
     who = await requester_of(services, principal)
-    found = await _narrowed(services.app.jobs.query(who.caller), command).count()
+    found = await narrowed(services.app.jobs.query(who.caller), command).count()
     return JobsCounted(jobs=min(found, COUNT_MAX), more=found > COUNT_MAX)
 
 
@@ -174,7 +179,8 @@ class _Place(msgspec.Struct, frozen=True, array_like=True):
     id: UUID
 
 
-def _narrowed(query: JobQuery, command: CountJobs) -> JobQuery:
+def narrowed(query: JobQuery, command: ChosenJobs) -> JobQuery:
+    """Return a query with the conditions of a request."""
     wanted = {name: getattr(command, name) for name in _EQUAL}
     query = query.where(**{name: one for name, one in wanted.items() if one not in (None, ())})
     query = query.created(after=command.created_after, before=command.created_before)
@@ -215,11 +221,9 @@ async def get_job(services: Services, principal: Principal, command: ByJob) -> V
 
 @operation("jobs.payload", "GET /v1/jobs/{id}/payload", "jobs:payload", errors=(JobMissing,))
 async def get_payload(services: Services, principal: Principal, command: ByJob) -> JobPayload:
-    """Show the data, saved state and result of a job, and the trace of its error."""
+    """Show the data, saved state and result of a job, and the traces of its attempts."""
     job = await seen(services, principal, command.id, PAYLOAD)
-    return JobPayload(
-        id=job.id, data=job.data, state=job.saved, result=job.result, message=job.message
-    )
+    return payload_of(job)
 
 
 @operation("jobs.explain", "GET /v1/jobs/{id}/explanation", "jobs:read", errors=(JobMissing,))
@@ -282,6 +286,30 @@ async def postpone_job(services: Services, principal: Principal, command: Postpo
 async def retry_job(services: Services, principal: Principal, command: CommandJob) -> None:
     """Run a failed or canceled job again, with its data, saved state and count of attempts."""
     await _give(services, principal, command, "rerun")
+
+
+@operation(
+    "jobs.run_again", "POST /v1/jobs/{id}:run-again", "jobs:submit",
+    errors=(InvalidValue, JobMissing), status=201,
+    outcomes=(OtherStatus(200, lambda made: made.existed, "The job of its key exists."),),
+)  # fmt: skip
+async def run_job_again(
+    services: Services, principal: Principal, command: RunJobAgain
+) -> JobSubmitted:
+    """Submit a new job like another one, which it names as its origin, with the same or other data.
+
+    To run the same job again, retry it.
+    """
+    need(principal, READ, READ)
+    job = await seen(services, principal, command.id)
+    check_open(job.handler)
+    who = await requester_of(services, principal)
+    fields = msgspec.structs.asdict(command)
+    id_, data = fields.pop("id"), fields.pop("data")
+    changes = {name: value for name, value in fields.items() if value is not None}
+    owner = None if who.user.id == SYSTEM else who.user.id
+    made = await services.app.jobs.run_again(id_, data, **changes, owner=owner)
+    return JobSubmitted(made.id, made.existed, made.warning)
 
 
 @operation(

@@ -13,7 +13,7 @@ from relevo.dataverse.http.requester import requester_of
 from relevo.errors import Conflict, NotFound
 from relevo.http import paging
 from relevo.http.paging import Cursor, Limit, Page
-from relevo.jobs.http.models import JobSubmitted
+from relevo.jobs.http.submits import JobSubmitted
 from relevo.jobs.model import NAME_LENGTH_MAX, SYSTEM
 from relevo.jobs.schedules.service import LastRun, Schedule, ScheduleState
 from relevo.kernel import cpu

@@ -7,13 +7,14 @@ select * from relevo.jobs_by_id($1::uuid[]);
 -- without reading it). `followed` is whether more follow.
 select j.* from (
   select j.*, coalesce(sum(coalesce(octet_length(j.data), 0) + coalesce(octet_length(j.saved), 0)
-    + coalesce(octet_length(j.result), 0) + coalesce(octet_length(j.message), 0) + coalesce(octet_length(j.friendly), 0)) over before, 0)
+    + coalesce(octet_length(j.result), 0) + coalesce(octet_length(j.attempts::text), 0) + coalesce(octet_length(j.message), 0) + coalesce(octet_length(j.friendly), 0)) over before, 0)
     as bytes_before, lead(true) over before as followed
   from (
     select w.place, j.id, j.name, j.handler, j.lane, j.status, j.sequence, j.version, j.operation_type, j.priority, j.token, j.owner,
       j.created_at, j.modified_at, j.started_at, j.completed_at, j.postpone_until, j.attempt, j.retries, j.crashes, j.run_seconds,
       j.progress, j.error_code, j.friendly, j.host_name, j.series, j.pattern, j.chained, j.batch, j.origin, case when $2 then j.message end as message,
-      case when $2 then j.data end as data, case when $2 then j.saved end as saved, case when $2 then j.result end as result
+      case when $2 then j.data end as data, case when $2 then j.saved end as saved, case when $2 then j.result end as result,
+      case when $2 then j.attempts end as attempts
     from unnest($1::uuid[]) with ordinality as w (id, place) join relevo.jobs_by_id($1::uuid[]) j on j.id = w.id
   ) j
   window before as (order by j.place rows between unbounded preceding and 1 preceding)
