@@ -17,7 +17,7 @@ from relevo import limits
 from relevo.errors import NotFound
 from relevo.kernel.operation import OperationOptions, Operations, types_of
 from relevo.messaging.core import names
-from relevo.messaging.core.names import Path
+from relevo.messaging.core.names import Path, SubQueue
 from relevo.messaging.endpoints import Destination, Entity, Source
 from relevo.messaging.handles import Queue, Subscription, Topic
 from relevo.messaging.model import EntityKind
@@ -44,6 +44,7 @@ class Addressed:
 
     __slots__ = ()
     kind: ClassVar[EntityKind]
+    sub_queue: ClassVar[SubQueue | None] = None
 
     @property
     def address(self) -> Path:
@@ -59,26 +60,20 @@ class ByQueue(Addressed, Struct, frozen=True, kw_only=True):
 
     @property
     def address(self) -> Path:
-        """The queue."""
-        return Path(names.check(self.queue, "queue", pointer="/queue"))
+        """The queue, or its sub-queue."""
+        return Path(names.check(self.queue, "queue", pointer="/queue"), None, self.sub_queue)
 
 
 class ByQueueDeadLetters(ByQueue, frozen=True, kw_only=True):
     """Which queue's dead letters."""
 
-    @property
-    def address(self) -> Path:
-        """The dead-letter queue of the queue."""
-        return msgspec.structs.replace(super().address, sub_queue="dead_letters")
+    sub_queue = "dead_letters"
 
 
 class ByQueueTransfers(ByQueue, frozen=True, kw_only=True):
     """Which queue's dead letters of transfers."""
 
-    @property
-    def address(self) -> Path:
-        """The dead-letter queue of what the queue could not forward."""
-        return msgspec.structs.replace(super().address, sub_queue="transfer_dead_letters")
+    sub_queue = "transfer_dead_letters"
 
 
 class ByTopic(Addressed, Struct, frozen=True, kw_only=True):
@@ -101,27 +96,21 @@ class BySubscription(ByTopic, frozen=True, kw_only=True):
 
     @property
     def address(self) -> Path:
-        """The subscription."""
+        """The subscription, or its sub-queue."""
         name = names.check(self.subscription, "subscription", pointer="/subscription")
-        return Path(super().address.entity, name)
+        return Path(super().address.entity, name, self.sub_queue)
 
 
 class BySubscriptionDeadLetters(BySubscription, frozen=True, kw_only=True):
     """Which subscription's dead letters."""
 
-    @property
-    def address(self) -> Path:
-        """The dead-letter queue of the subscription."""
-        return msgspec.structs.replace(super().address, sub_queue="dead_letters")
+    sub_queue = "dead_letters"
 
 
 class BySubscriptionTransfers(BySubscription, frozen=True, kw_only=True):
     """Which subscription's dead letters of transfers."""
 
-    @property
-    def address(self) -> Path:
-        """The dead-letter queue of what the subscription could not forward."""
-        return msgspec.structs.replace(super().address, sub_queue="transfer_dead_letters")
+    sub_queue = "transfer_dead_letters"
 
 
 class Place(Struct, frozen=True, kw_only=True):

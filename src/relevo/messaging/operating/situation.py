@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
 
 from relevo.kernel.postgres import catalog, clock
 from relevo.messaging.core import explaining, reserving
@@ -71,16 +74,24 @@ async def explained(
         expires_at=row["expires_at"], behind_session=row["state"] == BEHIND,
         fairness_key=row["fairness_key"] or "", dead_lettered=sub_queue > 0,
     )  # fmt: skip
-    return explaining.explain(
-        message, state,
-        [await _state(one, state.classes, budgets) for one in consumers if one.hosts],
-        now=await clock.now(database), status=record.properties.status, held_next=held_next,
+    serving = [one for one in consumers if one.hosts]
+    states = [_state(one, state.classes) for one in serving]
+    explain = partial(
+        explaining.explain, message, state, now=await clock.now(database),
+        status=record.properties.status, held_next=held_next,
     )  # fmt: skip
+    found = explain(states)
+    if found.reason == "in_order":  # else no pool or limit need be asked
+        shortages = [
+            await budgets.shortage(one.definition.pool, one.definition.limit) for one in serving
+        ]
+        found = explain(
+            [replace(one, shortage=text) for one, text in zip(states, shortages, strict=True)]
+        )
+    return found
 
 
-async def _state(
-    consumers: ConsumersView, classes: Sequence[PriorityClass], budgets: Budgets
-) -> ConsumersState:
+def _state(consumers: ConsumersView, classes: Sequence[PriorityClass]) -> ConsumersState:
     """Consumers as they are on the host with most room."""
     definition = consumers.definition
     room = max(consumers.hosts, key=lambda host: host.slots - len(host.held))
@@ -100,7 +111,6 @@ async def _state(
             max_per_class=definition.max_per_class,
             max_per_fairness_key=definition.max_per_fairness_key,
         ),
-        shortage=await budgets.shortage(definition.pool, definition.limit),
     )  # fmt: skip
 
 
