@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import sys
@@ -15,7 +16,11 @@ import pytest
 
 import relevo.sync
 from relevo.errors import SettingsError
+from relevo.http.access.key_model import NewKey
+from relevo.http.server import serving
+from relevo.http.services import open_services
 from relevo.integrations import django as integration
+from tests.dashboard.conftest import Browser
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,6 +66,42 @@ def test_the_shop_on_django(project: None) -> None:
     assert [job.handler for job in jobs if job.handler == "receipt"] == ["receipt"]
     if django.VERSION >= (6, 0):
         check_tasks(client)
+    asyncio.run(check_dashboard())
+
+
+async def check_dashboard() -> None:
+    """The pages under their prefix, Django's elsewhere."""
+    application = import_module("shop.asgi").application
+
+    class Served:
+        """What Relevo's server wants of an application."""
+
+        refuse = None
+
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+            await application(scope, receive, send)
+
+        def stop(self) -> None:
+            """Nothing to stop."""
+
+    site: Any = Served()
+    told = integration.named_app().settings
+    async with relevo.App(settings=told) as app, open_services(app) as services:
+        secret = (await services.keys.create(NewKey(name="ana", roles=("viewer",)))).secret
+    try:
+        async with serving(site, "127.0.0.1", 0) as address:
+            browser = Browser(address.url)
+            try:
+                page = await browser.post("/relevo/sign-in", key=secret, next="/jobs")
+                assert page.status == 200
+                assert 'href="/relevo/jobs"' in page.text
+                assert "receipt" in page.text
+                assert (await browser.get("/relevo/keys")).status == 403
+                assert "soup" in (await browser.get("/orders")).text
+            finally:
+                await browser.session.close()
+    finally:
+        await application.close()
 
 
 def check_tasks(client: relevo.sync.App) -> None:

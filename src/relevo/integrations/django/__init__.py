@@ -62,9 +62,8 @@ _LIBPQ: Final = frozenset({"sslmode", "sslrootcert", "sslcert", "sslkey", "conne
 """Options of Django's entries that are parts of a URL; others belong to psycopg."""
 
 
-@cache
-def client() -> sync.App:
-    """Return the client of the App that the setting `RELEVO_APP` names."""
+def named_app() -> App:
+    """Return the App that the setting `RELEVO_APP` names; raises `SettingsError`."""
     from django.conf import settings
     from django.utils.module_loading import import_string
 
@@ -76,7 +75,13 @@ def client() -> sync.App:
         raise SettingsError(
             f"{SETTING} = {path!r} is a {type(app).__name__}; name a relevo.App of a module"
         )
-    return sync.App(app)
+    return app
+
+
+@cache
+def client() -> sync.App:
+    """Return the client of the App that the setting `RELEVO_APP` names."""
+    return sync.App(named_app())
 
 
 @overload
