@@ -8,7 +8,7 @@ async with dbs.use(user_id) as resolution:
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from msgspec import structs
@@ -28,6 +28,7 @@ from relevo.kernel import error_text
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
+    from contextlib import AbstractAsyncContextManager
 
     from relevo.actors.service import Actors
     from relevo.governance.calls.resolver_calls import ResolverOptions, ResolverView
@@ -42,8 +43,7 @@ if TYPE_CHECKING:
 
     CopyData = Callable[[str, str, str], Awaitable[None]]
 V = TypeVar("V")
-WAIT_SECONDS: Final = 5.0
-"""How long one call waits for a move to go on."""
+WAIT_SECONDS: Final = 5.0  # of one call, for a move to go on
 PAGE_ROWS: Final = 500
 ALIVE_SECONDS: Final = 5.0
 ERROR_LENGTH: Final = 1_000
@@ -69,12 +69,10 @@ class Resolver:
         self._reader = ""
         self._cache = Resolutions(options.rules)
         self._version = 0
-        self._first = asyncio.Lock()
-        """Held by a question without a version: its answer tells of no changes but moves."""
+        self._first = asyncio.Lock()  # of questions without a version
         self._refreshing: asyncio.Task[None] | None = None
         self._reporting: asyncio.Task[None] | None = None
-        self._reported: set[tuple[str, int]] = set()
-        """Moves of which the resolver knows that nothing here uses the old resource."""
+        self._reported: set[tuple[str, int]] = set()  # moves, so that they are told of once
         self._pauses: dict[tuple[str, int], asyncio.Task[None]] = {}
         """Those who wait for the end of a move."""
 
@@ -123,8 +121,7 @@ class Resolver:
         try:
             async with AsyncExitStack() as bounds:
                 await bounds.enter_async_context(asyncio.timeout_at(use.deadline))
-                if life is not None:
-                    await bounds.enter_async_context(self._holders.holding(life, 0.0, _never))
+                await bounds.enter_async_context(self._in(life))
                 if gate is not None:
                     guard = gate(use.resolution).enter(resolution=use.resolution)
                     await bounds.enter_async_context(guard)
@@ -133,6 +130,10 @@ class Resolver:
             cache.end(use.number)
             if cache is self._cache and self._unreported():
                 self._report()
+
+    def _in(self, life: Life | None) -> AbstractAsyncContextManager[None]:
+        """Cancel a body when that life of this host may have ended; a client has none."""
+        return nullcontext() if life is None else self._holders.holding(life, 0.0, _never)
 
     async def _begin(self, entity: str) -> Any:
         give_up = _now() + self.options.rules.max_pause
@@ -279,6 +280,7 @@ class Resolver:
         self, resolver: ResolverCalls, partition: str, to: str, copy: CopyData | None, *,
         switch: bool,
     ) -> None:  # fmt: skip
+        life = self._holders.life
         move = await resolver.begin_move(partition, to, switch, copy is not None)
         if move is None:
             return
@@ -293,7 +295,8 @@ class Resolver:
             return
         alive = self._holders.keep(self._stay(resolver, move))
         try:
-            await copy(partition, move.source, move.target)
+            async with self._in(life):
+                await copy(partition, move.source, move.target)
         except BaseException as error:
             alive.cancel()
             told = error_text.shown(error)[:ERROR_LENGTH] or "failed"
@@ -333,10 +336,7 @@ class Resolver:
             pass  # it has missed more than one answer tells
 
     async def _ask(self, entity: str | None) -> Resolved:
-        """Ask where an entity is, and take in what has changed.
-
-        The first answer gives the version from which on answers tell of changes.
-        """
+        """Ask where an entity is, and what has changed since the version of the first answer."""
         self._renew_reader()
         if self._version:
             return await self._ask_since(entity)
