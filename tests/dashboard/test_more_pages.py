@@ -155,3 +155,34 @@ async def test_a_policy_is_edited_as_a_whole_and_only_in_the_version_that_was_sh
     async with desk.browser("viewer") as browser:
         page = await browser.get("/router/policy?kind=distribution&id=soon")
         assert "textarea" not in page.text
+
+
+async def test_charts_show_waits_of_messages_lag_of_feeds_and_work_of_actors(desk: Desk) -> None:
+    app = desk.app
+    dishes = app.container("dishes", partition_key="/kind")
+    await dishes.upsert({"id": "first", "kind": "soup"})
+    kitchen = dishes.unit("kitchen")
+    async with asyncio.timeout(20):
+        while (await dishes.change_feed_estimator("kitchen").total()).estimated_lag != 0:
+            await asyncio.sleep(0.05)
+    await kitchen.pause()
+    await dishes.upsert({"id": "second", "kind": "soup"})
+    await app.queue("read").send(b"{}")
+    figures: dict[str, float | None] = {"messages.delivered": 0}
+    async with asyncio.timeout(20):
+        while not figures["messages.delivered"]:
+            await app.database.fetch("delete from relevo.figure_sample where step_seconds = 10")
+            await app.history.take_sample()
+            figures = (await app.history.read("hour")).samples[-1].figures
+    assert (figures["messages.waited_seconds"] or 0) > 0
+    assert figures["feeds.behind"] == 1
+    assert (figures["feeds.lag_seconds"] or 0) > 0
+    assert figures["actors.messages"] == 0
+    async with desk.browser("viewer") as browser:
+        for path, chart in (
+            ("/queues", "message_wait"),
+            ("/feeds", "feed_lag"),
+            ("/actors", "actors"),
+        ):
+            assert f'id="chart_{chart}"' in (await browser.get(path)).text
+    await kitchen.resume()

@@ -42,6 +42,11 @@ class FigureLines(Struct, frozen=True):
             found.append(None if grown is None or grown < 0 else grown / seconds)
         return found
 
+    def means(self, name: str, per: str) -> list[float | None]:
+        """Return how much a counter grew for each step of another one; None where that stood."""
+        pairs = zip(self.rates(name), self.rates(per), strict=True)
+        return [grown / steps if steps and grown is not None else None for grown, steps in pairs]
+
     def rate(self, name: str) -> float | None:
         """Return how fast a counter grew lately, per second."""
         return self.rates(name)[-1] if self.times else None
@@ -54,6 +59,16 @@ class ChartLine(Struct, frozen=True):
     points: tuple[str, ...]
     """Unbroken stretches, as SVG writes them: `x,y x,y …`."""
     last: float | None
+
+
+class ChartOf(Struct, frozen=True):
+    """A chart that a page wants: figures, the growth of counters, or their mean per counter."""
+
+    name: str
+    figures: tuple[str, ...]
+    rates: bool = False
+    unit: str = ""
+    per: str = ""
 
 
 class Chart(Struct, frozen=True):
@@ -80,16 +95,14 @@ def series(history: FigureHistory) -> FigureLines:
     )
 
 
-def chart(
-    lines: FigureLines, name: str, figures: Sequence[str], *, rates: bool = False, unit: str = ""
-) -> Chart:
-    """Return a chart of some figures, or of how fast counters grow."""
-    columns = {each: lines.rates(each) if rates else lines.of(each) for each in figures}
+def chart(lines: FigureLines, wanted: ChartOf) -> Chart:
+    """Return a chart of figures over time."""
+    columns = {each: _column(lines, wanted, each) for each in wanted.figures}
     seen = [value for column in columns.values() for value in column if value is not None]
     top = nice_top(max(seen, default=0.0))
     return Chart(
-        name=name,
-        unit="/s" if rates else unit,
+        name=wanted.name,
+        unit="/s" if wanted.rates else wanted.unit,
         top=top,
         lines=tuple(
             ChartLine(each, _stretches(lines, column, top), column[-1] if column else None)
@@ -98,6 +111,12 @@ def chart(
         begin=datetime.fromtimestamp(lines.begin).astimezone(),
         end=datetime.fromtimestamp(lines.end).astimezone(),
     )
+
+
+def _column(lines: FigureLines, wanted: ChartOf, name: str) -> list[float | None]:
+    if wanted.per:
+        return lines.means(name, wanted.per)
+    return lines.rates(name) if wanted.rates else lines.of(name)
 
 
 def nice_top(value: float) -> float:

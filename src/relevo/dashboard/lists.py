@@ -14,6 +14,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import UNSET, Struct
 
+from relevo.dashboard import charts
 from relevo.dashboard.languages import NONE
 from relevo.dashboard.page import Page, message_of
 from relevo.errors import CallerError, NotFound
@@ -21,6 +22,7 @@ from relevo.http.operations import operation
 from relevo.kernel.operation import Versioned
 
 if TYPE_CHECKING:
+    from relevo.dashboard.charts import Chart, ChartOf
     from relevo.dashboard.page import Visit
 
 Kind = Literal["text", "number", "seconds", "time", "status", "flag", "json", "share", "says"]
@@ -131,9 +133,15 @@ class Shown(Struct, frozen=True, kw_only=True):
 class ListPage:
     """Loads a page of sections; those that a visitor may not see are left out."""
 
-    def __init__(self, *sections: Section, forms: tuple[Form, ...] = ()) -> None:
+    def __init__(
+        self,
+        *sections: Section,
+        forms: tuple[Form, ...] = (),
+        charts: tuple[ChartOf, ...] = (),
+    ) -> None:
         self.sections = sections
         self.forms = forms
+        self.charts = charts
 
     async def __call__(self, visit: Visit) -> dict[str, Any]:
         """Return the variables of the page's template."""
@@ -143,17 +151,25 @@ class ListPage:
             "sections": [await _shown(visit, section, answers) for section in seen],
             "forms": [(form, thing_of(visit.parameters, form.thing)) for form in self.forms],
             "durations": DURATIONS,
+            "charts": await self._drawn(visit),
         }
+
+    async def _drawn(self, visit: Visit) -> list[Chart]:
+        """Return the charts of the last hour."""
+        if not self.charts or not visit.may("history.read"):
+            return []
+        lines = charts.series(await visit.run("history.read"))
+        return [charts.chart(lines, each) for each in self.charts]
 
 
 def list_page(
     name: str, path: str, *sections: Section, forms: tuple[Form, ...] = (),
-    group: str | None = None, under: str | None = None,
+    charts: tuple[ChartOf, ...] = (), group: str | None = None, under: str | None = None,
 ) -> Page:  # fmt: skip
     """Return a page of sections; whoever may see the first of them may see the page."""
     return Page(
         name=name, path=path, area="lists", template="lists/page.html", group=group, under=under,
-        operation=sections[0].operation, load=ListPage(*sections, forms=forms),
+        operation=sections[0].operation, load=ListPage(*sections, forms=forms, charts=charts),
     )  # fmt: skip
 
 

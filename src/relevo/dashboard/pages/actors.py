@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 from urllib.parse import quote
 
+from relevo.dashboard.charts import ChartOf
 from relevo.dashboard.lists import Column, Form, Input, Section, list_page
 from relevo.dashboard.page import Action
 
@@ -193,7 +194,10 @@ RESOLVER: Final = (
 )  # fmt: skip
 
 PAGES: Final = (
-    list_page("actors", "/actors", *ACTORS, group="work"),
+    list_page(
+        "actors", "/actors", *ACTORS, group="work",
+        charts=(ChartOf("actors", ("actors.messages", "actors.dead")),),
+    ),
     list_page("actor_type", "/actors/{type}", OF_TYPE, under="actors"),
     list_page("actor", "/actors/{type}/{key}", *ACTOR, under="actors", forms=ACTOR_FORMS),
     list_page("governance", "/governance", POOLS, LIMITS, RESOLVERS, group="work"),

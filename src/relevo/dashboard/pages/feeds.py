@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from relevo.dashboard.charts import ChartOf
 from relevo.dashboard.lists import Column, Form, Input, Section, list_page
 from relevo.dashboard.page import Action
 
@@ -45,7 +46,13 @@ LETTERS: Final = Section(
 )  # fmt: skip
 
 PAGES: Final = (
-    list_page("feeds", "/feeds", FEEDS, CONTAINERS, group="work"),
+    list_page(
+        "feeds", "/feeds", FEEDS, CONTAINERS, group="work",
+        charts=(
+            ChartOf("feed_lag", ("feeds.lag_seconds",), unit="s"),
+            ChartOf("feeds_behind", ("feeds.behind",)),
+        ),
+    ),
     list_page(
         "feed", "/feeds/{container}/{name}", LEASES, LETTERS, under="feeds",
         forms=(

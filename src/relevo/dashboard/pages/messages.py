@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from relevo.dashboard.charts import ChartOf
 from relevo.dashboard.lists import Column, Form, Input, Section, list_page
 from relevo.dashboard.page import Action
 
@@ -179,7 +180,15 @@ def _path(subscription: Any) -> str:
 
 
 PAGES: Final = (
-    list_page("queues", "/queues", FIGURES, CONSUMERS, group="work"),
+    list_page(
+        "queues", "/queues", FIGURES, CONSUMERS, group="work",
+        charts=(
+            ChartOf("messages", ("messages.sent", "messages.completed"), rates=True),
+            ChartOf(
+                "message_wait", ("messages.waited_seconds",), unit="s", per="messages.delivered"
+            ),
+        ),
+    ),
     list_page(
         "queue", "/queues/{queue}", *_details("", _QUEUE, "queues"),
         forms=_forms("", ("queue",)), under="queues",

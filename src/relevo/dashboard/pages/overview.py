@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from relevo.dashboard import charts
+from relevo.dashboard.charts import ChartOf
 from relevo.dashboard.page import Action, Page
 
 if TYPE_CHECKING:
@@ -16,6 +17,12 @@ DEPTHS: Final = ("jobs.ready", "jobs.running", "router.waiting", "messages.activ
 COUNTERS: Final = ("jobs.submitted", "messages.sent", "messages.completed")
 WAITS: Final = ("jobs.oldest_seconds", "router.oldest_seconds")
 FAILURES: Final = ("jobs.failed_per_minute", "messages.dead")
+CHARTS: Final = (
+    ChartOf("depth", DEPTHS),
+    ChartOf("throughput", COUNTERS, rates=True),
+    ChartOf("wait", WAITS, unit="s"),
+    ChartOf("failures", FAILURES),
+)
 
 
 async def overview(visit: Visit) -> dict[str, Any]:
@@ -30,12 +37,7 @@ async def overview(visit: Visit) -> dict[str, Any]:
         "figures": {} if newest is None else newest.figures,
         "sampled_at": None if newest is None else newest.at,
         "rates": {name: lines.rate(name) for name in COUNTERS},
-        "charts": [
-            charts.chart(lines, "depth", DEPTHS),
-            charts.chart(lines, "throughput", COUNTERS, rates=True),
-            charts.chart(lines, "wait", WAITS, unit="s"),
-            charts.chart(lines, "failures", FAILURES),
-        ],
+        "charts": [charts.chart(lines, each) for each in CHARTS],
     }
 
 

@@ -19,6 +19,23 @@ messages as (
     sum(c.sent) as sent, sum(c.completed) as completed
   from (select active, locked, deferred, sub_queue, sent, completed from relevo.message_count
         union all select active, locked, deferred, sub_queue, sent, completed from relevo.message_delta) c),
+waits as (
+  select coalesce(sum(w.amount), 0) as delivered, coalesce(sum(w.amount * 0.00075 * 2 ^ w.bucket), 0) as seconds
+  from (select bucket, amount from relevo.message_wait union all select bucket, amount from relevo.message_wait_delta) w),
+feeds as (
+  select coalesce(max(extract(epoch from c.at - o.ts)), 0) as lag_seconds, count(o.ts) as behind
+  from clock c cross join (
+    select l.position, f.epk_min, f.epk_max from relevo.feed_lease f join relevo.lease l on l.id = f.lease_id
+    where jsonb_typeof(l.position) = 'object' limit 500) f
+  cross join lateral jsonb_each_text(f.position) as p (range_id, lsn)
+  left join lateral (
+    select i.ts from relevo.item i
+    where i.range_id = p.range_id::integer and i.lsn > p.lsn::bigint and i.epk >= f.epk_min and i.epk < f.epk_max
+    order by i.lsn limit 1) o on true),
+actors as (
+  select (select count(*) from (select from relevo.actor_message where dead_at is null limit 10000) m) as messages,
+    (select count(*) from (select from relevo.actor_message where dead_at is not null limit 10000) m)
+      + (select count(*) from (select from relevo.actor_reminder where dead_at is not null limit 10000) r) as dead),
 leases as (
   select count(*) as total, count(*) filter (where handoff_to is not null) as moving, count(*) filter (where owner is null) as free
   from relevo.lease),
@@ -32,9 +49,10 @@ measured as (
     'router.waiting', r.waiting, 'router.oldest_seconds', extract(epoch from c.at - r.oldest)::float8,
     'router.offers', o.open, 'router.assigned', o.assigned,
     'messages.active', coalesce(m.active, 0), 'messages.dead', coalesce(m.dead, 0), 'messages.sent', coalesce(m.sent, 0),
-    'messages.completed', coalesce(m.completed, 0),
+    'messages.completed', coalesce(m.completed, 0), 'messages.delivered', w.delivered, 'messages.waited_seconds', w.seconds,
+    'feeds.lag_seconds', f.lag_seconds, 'feeds.behind', f.behind, 'actors.messages', a.messages, 'actors.dead', a.dead,
     'leases.total', l.total, 'leases.moving', l.moving, 'leases.free', l.free, 'hosts.live', h.live) as figures
-  from clock c, jobs j, ends e, router_jobs r, offers o, messages m, leases l, hosts h),
+  from clock c, jobs j, ends e, router_jobs r, offers o, messages m, waits w, feeds f, actors a, leases l, hosts h),
 stored as (
   insert into relevo.figure_sample (step_seconds, at, figures)
   select s.seconds, to_timestamp(floor(extract(epoch from m.at) / s.seconds) * s.seconds), m.figures

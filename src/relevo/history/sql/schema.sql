@@ -1,5 +1,5 @@
 -- The history of figures: samples of all parts, which charts are made from.
--- after: jobs router messaging feed leases
+-- after: actors jobs router messaging feed leases
 
 -- The first sample of every 10 s for an hour, of every minute for a day, of every hour for 30 days.
 create table relevo.figure_sample (
