@@ -50,7 +50,7 @@ class OpenKitchen:
                 ]
                 while (key := await pressed.get()) != END:
                     if key == KILL:
-                        group.create_task(self._kill(next(self._victims)))
+                        tasks.append(group.create_task(self._kill(next(self._victims))))
                 self._summary.tell("no more orders; those that are open are served …")
                 self._shift.stop_orders()
                 await self._shift.all_delivered()

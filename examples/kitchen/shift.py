@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import kitchen
@@ -36,6 +37,8 @@ class Shift:
         self._pause = pause
         self._hurried = pause == 0
         self._changed = asyncio.Condition()
+        self._stopping = asyncio.Event()
+        self._stopped = asyncio.Event()
 
     async def run(self, orders: int | None = None) -> None:
         """Work until canceled; customers place so many orders, or go on."""
@@ -48,7 +51,7 @@ class Shift:
 
     def stop_orders(self) -> None:
         """Let customers order nothing more."""
-        self._pause = float("inf")
+        self._stopping.set()
 
     async def delivered(self, count: int) -> None:
         """Wait until so many orders have reached their customers."""
@@ -56,7 +59,8 @@ class Shift:
             await self._changed.wait_for(lambda: self._states()["delivered"] >= count)
 
     async def all_delivered(self) -> None:
-        """Wait until no order is open."""
+        """Wait until customers have stopped to order, and no order is open."""
+        await self._stopped.wait()
         await self.delivered(len(self.status_of))
 
     def _states(self) -> Counter[str]:
@@ -64,12 +68,15 @@ class Shift:
 
     async def _place(self, orders: int | None) -> None:
         placed = 0
-        while placed != orders and self._pause != float("inf"):
+        while placed != orders and not self._stopping.is_set():
             await place(self._next, self._random.choice(tuple(kitchen.COST_OF)))
             self.status_of.setdefault(str(self._next), "new")
             self._next += 1
             placed += 1
-            await asyncio.sleep(self._random.uniform(0.3, 1.7) * self._pause)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._random.uniform(0.3, 1.7) * self._pause):
+                    await self._stopping.wait()
+        self._stopped.set()
 
     async def _follow(self) -> None:
         """Read the change feed as any program can, to know the status of every order."""

@@ -8,7 +8,6 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from rich import box
 from rich.columns import Columns
 from rich.console import Group
 from rich.table import Table
@@ -26,8 +25,10 @@ if TYPE_CHECKING:
     from shift import Shift
 
 LOOK_SECONDS = 1.0
-NEWS_SHOWN = 6
+NEWS_SHOWN = 4
 ORDER_STATES = {"new": "waiting or cooking", "cooked": "on their way", "delivered": "delivered"}
+JOB_STATES = {"waiting_for_resources": "ready", "in_progress": "running"}
+"""Shorter words for two of the eight."""
 MONEY = "€"
 
 
@@ -98,33 +99,37 @@ class Summary:
         """Draw everything."""
         return Group(
             Text.assemble("Dashboard  ", (self._sign_in, "cyan"), no_wrap=True, overflow="ignore"),
-            Columns([self._orders(), self._cooks(), self._work()], padding=(0, 3)),
-            self._owners(),
-            Text("\n".join(self._news), style="dim"),
             Text.assemble(
                 ("k", "bold"), " kills a host   ", ("q", "bold"), " serves what is ordered, then ",
                 "checks the books   ", ("Ctrl-C", "bold"), " ends at once",
             ),
+            Columns([self._orders(), self._work()], padding=(0, 3)),
+            self._cooks(),
+            self._owners(),
+            Text("\n".join(self._news), style="dim"),
         )  # fmt: skip
 
     def _orders(self) -> Table:
         states = Counter(self._shift.status_of.values())
         rows = [(text, str(states[state])) for state, text in ORDER_STATES.items()]
-        rows += [("", "")]
         rows += [(f"{name} owes", f"{owed} {MONEY}") for name, owed in self._owed.items()]
         return facts("Orders", rows)
 
     def _cooks(self) -> Table:
         table = Table(title="Cooks", box=None, title_justify="left")
-        for heading in ("", "load", "cooked"):
-            table.add_column(heading, justify="left" if heading == "" else "right")
+        for heading in ("", "load", "cooked", "latest"):
+            table.add_column(heading, justify="right" if heading in ("load", "cooked") else "left")
         for cook in self._shift.doing:
-            table.add_row(cook, self._load.get(cook, ""), str(self._shift.cooked[cook]))
+            load, cooked = self._load.get(cook, ""), str(self._shift.cooked[cook])
+            table.add_row(cook, load, cooked, self._shift.doing[cook])
         return table
 
     def _work(self) -> Table:
         deliveries = ", ".join(f"{name} {count}" for name, count in self._waiting.items())
-        jobs = ", ".join(f"{count} {status}" for status, count in sorted(self._jobs.items()))
+        jobs = ", ".join(
+            f"{count} {JOB_STATES.get(status, status)}"
+            for status, count in sorted(self._jobs.items())
+        )
         rows = (
             ("deliveries that wait", deliveries),
             ("system jobs", jobs),
@@ -135,7 +140,7 @@ class Summary:
 
     def _owners(self) -> Table:
         kinds = sorted({kind for _, kind in self._owned})
-        table = Table("", *kinds, title="Who owns what", box=box.SIMPLE_HEAD, title_justify="left")
+        table = Table("", *kinds, title="Who owns what", box=None, title_justify="left")
         owners = {owner for owner, _ in self._owned if owner is not None}
         for name in sorted({*self._hosts.names, *owners}):
             gone = name not in self._hosts.names
