@@ -43,7 +43,7 @@ async def handover(url: str) -> list[Figure]:
 
 
 async def _longest(actors: list[Any]) -> tuple[float, int]:
-    """Call until cancelled; return the longest time, and how many calls were made."""
+    """Call until canceled; return the longest time, and how many calls were made."""
     longest, calls = 0.0, 0
     stopping = asyncio.Event()
 

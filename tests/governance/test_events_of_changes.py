@@ -145,5 +145,5 @@ async def test_a_change_has_its_event_although_nobody_waits_for_the_answer(
         await asyncio.wait({changing})
     assert await actors.reminders.cancel(diary, "bill", by="ann") is False
     assert await operator.events_of("actor/diary/s:ann") == [
-        ("actor.reminder_cancelled", "ann"), ("actor.deleted", "ann"),
+        ("actor.reminder_canceled", "ann"), ("actor.deleted", "ann"),
     ]  # fmt: skip

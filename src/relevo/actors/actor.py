@@ -226,10 +226,10 @@ class Actor(Generic[S]):
             error: BaseException | None = None
             try:
                 value = await work
-            except asyncio.CancelledError as cancelled:
+            except asyncio.CancelledError as canceled:
                 if activation.state == "gone":
                     return
-                error = cancelled
+                error = canceled
             except Exception as raised:
                 error = raised
             if then is not None:

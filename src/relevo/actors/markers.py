@@ -63,7 +63,7 @@ def method(
     `interleave`: it may run between the awaits of other turns, and sees the state after the last.
     `idempotent`: the proxy may repeat a call whose outcome is not known.
     `confirm`: False lets the answer leave before the turn is stored; it may then be a lie.
-    `cancel`: a cancelled call ends a turn that runs already.
+    `cancel`: a canceled call ends a turn that runs already.
     `raises`: errors that reach the caller as themselves; all others become `RemoteError`.
     """
     kinds: tuple[Any, ...] = (raises,) if isinstance(raises, type) else tuple(raises)

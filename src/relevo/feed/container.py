@@ -50,7 +50,7 @@ class UnitHandles:
         every: float = 5.0,
         leases_in: str = "leases",
     ) -> None:
-        """Call back with the lag of the unit `name` every `every` seconds, until cancelled."""
+        """Call back with the lag of the unit `name` every `every` seconds, until canceled."""
         await self.change_feed_estimator(name, leases_in).watch(callback, every)
 
     def unit(self, name: str, leases_in: str = "leases") -> UnitHandle:

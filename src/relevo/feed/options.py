@@ -106,7 +106,7 @@ class ProcessorSettings(Struct, frozen=True, kw_only=True):
     stall_after: float | None = 300.0
     """Seconds after which a call counts as stalled; None never does."""
     delegate_timeout: float | None = None
-    """Seconds after which a call is cancelled; None is no limit."""
+    """Seconds after which a call is canceled; None is no limit."""
     handoff_timeout: float = 30.0
     strategy: Strategy = "equal"
     weight: float = 1.0

@@ -317,7 +317,7 @@ class WriteQueues:
         if self._last.get(key) is task:
             del self._last[key]
         if not task.cancelled():
-            task.exception()  # retrieved, even if the caller was cancelled
+            task.exception()  # retrieved, even if the caller was canceled
 
 
 def _by_bytes(rows: Sequence[ItemWrite]) -> Iterator[Sequence[ItemWrite]]:

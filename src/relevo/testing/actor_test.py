@@ -134,7 +134,7 @@ class VirtualClock:
     @property
     def next(self) -> datetime | None:
         """When something is to be called next."""
-        while self._calls and self._calls[0][2].is_cancelled:
+        while self._calls and self._calls[0][2].is_canceled:
             heapq.heappop(self._calls)
         return self._calls[0][0] if self._calls else None
 
@@ -149,11 +149,11 @@ class VirtualTimer:
 
     def __init__(self, function: Callable[[], Any]) -> None:
         self.function = function
-        self.is_cancelled = False
+        self.is_canceled = False
 
     def cancel(self) -> None:
         """Call it never."""
-        self.is_cancelled = True
+        self.is_canceled = True
 
 
 class _HereWays(Ways):

@@ -171,7 +171,7 @@ async def test_a_slot_cannot_move_to_a_host_that_is_not_there(bench: Bench) -> N
     await bench.wire().refused("POST", "actors/till/a:move", {"to": "beta"}, 409, "conflict")
 
 
-async def test_reminders_are_listed_fired_and_cancelled(bench: Bench) -> None:
+async def test_reminders_are_listed_fired_and_canceled(bench: Bench) -> None:
     for name in ("one", "two"):
         await call(bench, "remind", "remind", name=name, after=3_600)
     operator, path = bench.wire("operator"), "actors/till/remind/reminders"
@@ -187,7 +187,7 @@ async def test_reminders_are_listed_fired_and_cancelled(bench: Bench) -> None:
     assert (await operator.get(path))["items"] == []
     await operator.refused("POST", f"{path}/three:fire", {}, 404, "not_found")
     assert await events_of(bench, "till/s:remind") == [
-        ("reminder_fired", "operator"), ("reminder_cancelled", "operator"),
+        ("reminder_fired", "operator"), ("reminder_canceled", "operator"),
     ]  # fmt: skip
 
 

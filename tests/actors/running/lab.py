@@ -71,9 +71,9 @@ class LabActor(Actor[LabState]):
 
     async def watch(self, gate: str) -> bool:
         await self.gates.hold(gate)
-        self.gates.log.append(("cancelled", self.ctx.cancelled))
+        self.gates.log.append(("canceled", self.ctx.canceled))
         self.state.number += 1
-        return self.ctx.cancelled
+        return self.ctx.canceled
 
     async def dig(self, key: str, number: int) -> None:
         self.state.deep.setdefault(key, [{}])[0]["n"] = number

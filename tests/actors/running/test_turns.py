@@ -93,7 +93,7 @@ async def test_save_makes_durable_and_the_rest_is_undone(lab: Host) -> None:
     assert await actor.number() == 1
 
 
-async def test_queued_calls_that_are_cancelled_or_late_never_run(lab: Host) -> None:
+async def test_queued_calls_that_are_canceled_or_late_never_run(lab: Host) -> None:
     actor = of(lab, "queue")
     held = asyncio.create_task(actor.cut("q"))
     await lab.gates.event("q").wait()
@@ -126,7 +126,7 @@ async def test_queued_calls_that_are_cancelled_or_late_never_run(lab: Host) -> N
     assert error.value.executed is None
     lab.gates.open("t")
     assert await actor.number() == 12  # it went on
-    assert ("cancelled", True) in lab.gates.log
+    assert ("canceled", True) in lab.gates.log
     assert lab.runtime.room.calls == 0
 
 

@@ -116,9 +116,9 @@ async def test_a_cancellation_reaches_only_the_turn_that_it_was_meant_for(
 ) -> None:
     first, second, *_ = actors
     calls = [getattr(first, how)(), first.seen(), second.seen(), first.seen()]
-    cancelled, *seen = await asyncio.gather(*calls, return_exceptions=True)
+    canceled, *seen = await asyncio.gather(*calls, return_exceptions=True)
     assert seen == ["none"] * 3
-    assert isinstance(cancelled, RemoteError) if how == "cancel_itself" else cancelled is None
+    assert isinstance(canceled, RemoteError) if how == "cancel_itself" else canceled is None
 
 
 async def test_a_cut_turn_leaves_those_behind_it_alone(actors: list[Any]) -> None:

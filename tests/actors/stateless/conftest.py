@@ -94,7 +94,7 @@ class PressActor(Actor[None]):
         return f"{tag} at {self.works.name}"
 
     async def resist(self, tag: str) -> str:
-        """Go on though it is cancelled."""
+        """Go on though it is canceled."""
         self.works.log.append((tag, str(self.ctx.key), self.number))
         while not self.works.gate(tag).is_set():
             with contextlib.suppress(asyncio.CancelledError):

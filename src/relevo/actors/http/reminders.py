@@ -1,4 +1,4 @@
-"""Reminders of an actor: seen, fired and cancelled."""
+"""Reminders of an actor: seen, fired and canceled."""
 
 from __future__ import annotations
 

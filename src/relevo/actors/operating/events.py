@@ -43,7 +43,7 @@ DELETED: Final = "relevo.actor.deleted"
 DEACTIVATED: Final = "relevo.actor.deactivated"
 MOVED: Final = "relevo.actor.moved"
 REMINDER_FIRED: Final = "relevo.actor.reminder_fired"
-REMINDER_CANCELLED: Final = "relevo.actor.reminder_cancelled"
+REMINDER_CANCELED: Final = "relevo.actor.reminder_canceled"
 LETTER_REDRIVEN: Final = "relevo.actor.letter_redriven"
 LETTER_DISCARDED: Final = "relevo.actor.letter_discarded"
 STATE_REPLACED: Final = "relevo.actor.state_replaced"
@@ -61,7 +61,7 @@ TYPES: Final = (
     _type(DEACTIVATED, "An operator had an actor leave memory."),
     _type(MOVED, "An operator sent the slot of an actor to another host."),
     _type(REMINDER_FIRED, "An operator made a reminder due at once."),
-    _type(REMINDER_CANCELLED, "An operator cancelled a reminder."),
+    _type(REMINDER_CANCELED, "An operator canceled a reminder."),
     _type(LETTER_REDRIVEN, "A dead message or reminder is tried again."),
     _type(LETTER_DISCARDED, "A dead message or reminder was removed."),
     _type(STATE_REPLACED, "The state of an actor in quarantine was replaced."),

@@ -216,7 +216,7 @@ class Activation:
             turn.given_up = True
             turn.cut()
         self._end(error)
-        for turn in running:  # now: their code may ignore that it is cancelled
+        for turn in running:  # now: their code may ignore that it is canceled
             self.runner.give_up(turn)
 
     def _end(self, error: BaseException | None) -> None:

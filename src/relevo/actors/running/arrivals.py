@@ -67,7 +67,7 @@ class Arrival(Work, eq=False, kw_only=True):
         if runtime.workers.traced:
             arrival.parent = tracing.here(call.headers.get(tracing.TRACEPARENT))
         runtime.deadlines.add(deadline, arrival)
-        answer.add_done_callback(arrival.cancelled)
+        answer.add_done_callback(arrival.canceled)
         runtime.room.enter(call)
         return arrival
 
@@ -157,7 +157,7 @@ class Arrival(Work, eq=False, kw_only=True):
     def give(self, answer: Answer) -> None:
         """Answer the caller; the first answer counts."""
         if not self.answer.done():
-            self.answer.remove_done_callback(self.cancelled)
+            self.answer.remove_done_callback(self.canceled)
             self.answer.set_result(answer)
             self.runtime.deadlines.remove(self.deadline, self)
             self.runtime.room.leave(self.call)
@@ -195,7 +195,7 @@ class Arrival(Work, eq=False, kw_only=True):
         self.give(answer_of_error(late, None))
         self._abandon()
 
-    def cancelled(self, answer: asyncio.Future[Answer]) -> None:
+    def canceled(self, answer: asyncio.Future[Answer]) -> None:
         """Hear that the caller has gone."""
         self.runtime.deadlines.remove(self.deadline, self)
         self.runtime.room.leave(self.call)
@@ -220,7 +220,7 @@ class Arrival(Work, eq=False, kw_only=True):
             if self.deferred is not None:
                 self.activation.forget_deferred(self.deferred)
         if not turn.is_over:
-            turn.was_cancelled = True
+            turn.was_canceled = True
             if self.is_cancelable:
                 turn.cut()
 

@@ -47,9 +47,9 @@ class ActorContext:
         self._activation.home.lease.check()
 
     @property
-    def cancelled(self) -> bool:
+    def canceled(self) -> bool:
         """Whether the caller of the present turn has gone."""
-        return turn_of(self._activation, "the context").was_cancelled
+        return turn_of(self._activation, "the context").was_canceled
 
     def deactivate_when_idle(self) -> None:
         """Leave memory as soon as nothing runs or waits."""

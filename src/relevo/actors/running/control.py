@@ -121,7 +121,7 @@ class ControlArrival(Arrival, eq=False):
             is_set = await self.runtime.storage.has_reminder(activation.canonical, name)
         if is_set:
             turn.journal.reminders[name] = ReminderChange(name, None)
-            self._log(turn, events.REMINDER_CANCELLED, name)
+            self._log(turn, events.REMINDER_CANCELED, name)
         return is_set
 
     def answers_at_once(self, activation: Activation | None, moved: MovedTo | None) -> bool:

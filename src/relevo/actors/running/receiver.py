@@ -57,7 +57,7 @@ class CallReceiver:
         return answer
 
     def cancel(self, call: Call, answer: Awaitable[Answer], peer: Peer) -> None:
-        """Let a call end whose caller has left, if it has not begun or may be cancelled."""
+        """Let a call end whose caller has left, if it has not begun or may be canceled."""
         assert isinstance(answer, asyncio.Future)
         answer.cancel()
 

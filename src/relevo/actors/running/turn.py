@@ -126,7 +126,7 @@ class Turn(Struct, eq=False):
     is_answered: bool = False
     """Its answer has left ahead of its outputs."""
     timed_out: bool = False
-    was_cancelled: bool = False
+    was_canceled: bool = False
     given_up: bool = False
     """Its activation was aborted."""
     revision: int = 0
@@ -158,7 +158,7 @@ class Turn(Struct, eq=False):
         self.activation.runner.time_out(self)
 
     def cut(self) -> None:
-        """Cancel its task; one that has not begun is not cancelled, and ends when it begins."""
+        """Cancel its task; one that has not begun is not canceled, and ends when it begins."""
         self.is_cut = True
         if self.has_begun and self.task is not None:
             self.task.cancel()

@@ -148,7 +148,7 @@ class TurnRunner:
             try:
                 await asyncio.wait(turn.inner)
             except asyncio.CancelledError:
-                continue  # aborted, or cancelled once more
+                continue  # aborted, or canceled once more
 
     def _record(self, turn: Turn, value: Any, error: BaseException | None) -> bool:
         """Note the answer of a call with an id, so that a repeat gets the same."""

@@ -32,7 +32,7 @@ class LoopWatchdog:
         self._thread = threading.Thread(target=self._watch, daemon=True, name="relevo watchdog")
 
     async def run(self) -> None:
-        """Watch until cancelled."""
+        """Watch until canceled."""
         self._thread.start()
         try:
             await asyncio.Event().wait()

@@ -142,7 +142,7 @@ class Estimator:
         )
 
     async def watch(self, callback: Callable[[TotalLag], Any], every: float = 5.0) -> None:
-        """Call back with the totals every `every` seconds, until cancelled.
+        """Call back with the totals every `every` seconds, until canceled.
 
         Before the first host has made the unit it is told of as not `initialised`. What the
         callback raises, and a database that is away, is logged and ends nothing.

@@ -171,7 +171,7 @@ async def _call(
         await asyncio.wait([running.task], timeout=CANCEL_SECONDS)
         raise
     if running.task.cancelled():
-        raise RuntimeError("the handler cancelled itself")
+        raise RuntimeError("the handler canceled itself")
     running.task.result()
 
 

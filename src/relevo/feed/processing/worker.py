@@ -323,7 +323,7 @@ async def together(
     """Run all parts to their end; the first failure ends the others, and its error is raised.
 
     `end` asks the others to end. They may take their time if the error is a `patient` one; with any
-    other they are cancelled.
+    other they are canceled.
     """
     tasks = [asyncio.ensure_future(part) for part in parts]
     pending, errors = set(tasks), list[BaseException]()

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 SQL = catalog.load("relevo.jobs")
 log = get_logger(__name__)
 CANCEL_GRACE: Final = 10.0
-"""Seconds for a canceled handler to reach a checkpoint before it is cancelled at an await."""
+"""Seconds for a canceled handler to reach a checkpoint before it is canceled at an await."""
 ENDED: Final = "jobs:ended"
 """Wakes callers that wait for the end of a job."""
 

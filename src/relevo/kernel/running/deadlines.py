@@ -1,6 +1,6 @@
 """Deadlines of what usually ends long before: one timer of the loop for many.
 
-A timer handle for each call, made and cancelled again, costs more than all else that is done for
+A timer handle for each call, made and canceled again, costs more than all else that is done for
 its deadline. Here deadlines that are close to each other share one; each is told a little late.
 """
 
