@@ -107,3 +107,15 @@ async def test_tools_are_described_and_bad_calls_are_refused_by_name(site: Site)
         assert "'size'" in await guest.refused("read_job", id="x", size=1)
         assert "id" in await guest.refused("read_job", id="no uuid")
         assert "there is no tool 'delete_all'" in await guest.refused("delete_all")
+
+
+async def test_each_call_of_an_agent_is_in_the_audit(site: Site) -> None:
+    made = await run(site, "key", "create", "--name", "watched", "--role", "viewer")
+    async with agent(site, made["secret"]) as guest:
+        await guest.call("list_router_queues")
+        assert "forbidden" in await guest.refused("submit_job", handler="mail", data={})
+    by = made["key"]["id"]
+    listed = await run(site, "audit", "list", "--caller", "agent", "--by", by)
+    assert [(one["operation"], one["outcome"]) for one in listed["items"]] == [
+        ("jobs.submit", "forbidden"), ("router.queues.overview", "done"),
+    ]  # fmt: skip

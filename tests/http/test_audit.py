@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relevo import limits
-from relevo.audit.service import AuditedCall
+from relevo.audit.service import AuditedCall, AuditFilter
+from relevo.cli.calling.local_calls import LocalCalls
 from relevo.http.access import roles
 from relevo.http.access.auditing import is_audited
 from relevo.http.access.authenticator import LOCAL_ADMIN, call
@@ -95,12 +96,15 @@ async def test_calls_in_process_are_written_down_and_bad_reasons_refused(site: S
     await call(created, site.services, LOCAL_ADMIN, command, reason="by hand")
     (entry,) = await site.services.app.audit.list()
     assert (entry.by_id, entry.reason, entry.outcome) == ("local", "by hand", "done")
+    await LocalCalls(site.services.app, "agent").call(operation("hosts.list"), {})
+    (entry,) = await site.services.app.audit.list(AuditFilter(caller="agent"))
+    assert (entry.by_id, entry.operation) == ("local", "hosts.list")
     for reason in ("x" * (limits.AUDIT_REASON_LENGTH_MAX + 1), "two\nlines"):
         dropped: Any = operation("queues.drop")
         command = dropped.request(queue="inside")
         with pytest.raises(Exception, match="one line of at most"):
             await call(dropped, site.services, LOCAL_ADMIN, command, reason=reason)
-    assert len(await site.services.app.audit.list()) == 1
+    assert len(await site.services.app.audit.list()) == 2
 
 
 async def test_an_entry_whose_host_was_killed_has_no_outcome(site: Site) -> None:
@@ -115,3 +119,39 @@ async def test_an_entry_whose_host_was_killed_has_no_outcome(site: Site) -> None
     assert found.outcome == "done"
     page = await site.services.app.events.read()
     assert len([one for one in page.events if one.type == "relevo.audit.recorded"]) == 1
+
+
+async def test_every_call_of_an_agent_is_written_down_also_refused_ones(site: Site) -> None:
+    agent = {"Relevo-Caller": "agent"}
+    job = {"handler": "mail", "data": {"text": "hush"}}
+    await site.ask("GET", "/v1/hosts?limit=7", key="viewer", headers=agent)
+    refused = await site.ask("POST", "/v1/jobs?x=hush", key="viewer", json=job, headers=agent)
+    assert refused.status == 403
+    made = await site.ask(
+        "POST", "/v1/jobs", key="producer", json=job, headers={**agent, "Idempotency-Key": "1"}
+    )
+    scoped = await site.ask(
+        "POST", "/v1/keys", key="admin",
+        json={"name": "n", "roles": ["worker"], "scopes": ["worker:ana"]},
+    )  # fmt: skip
+    for headers in (agent, {**agent, "Idempotency-Key": "2"}):
+        secret = scoped.json["secret"]
+        path = "/v1/pools/p/permits"
+        assert (await site.ask("POST", path, key=secret, json={}, headers=headers)).status == 403
+    await site.ask("GET", "/v1/hosts", key="viewer")
+    wrong = await site.ask("GET", "/v1/hosts", key="viewer", headers={"Relevo-Caller": "person"})
+    assert (wrong.status, wrong.json["pointer"]) == (400, "Relevo-Caller")
+    page = await site.ask("GET", "/v1/audit?caller=agent", key="viewer")
+    assert [(one["operation"], one["resource"], one["outcome"]) for one in page.json["items"]] == [
+        ("pools.lease", "/v1/pools/p/permits", "forbidden"),
+        ("pools.lease", "/v1/pools/p/permits", "forbidden"),
+        ("jobs.submit", f"/v1/jobs/{made.json['id']}", "done"),
+        ("jobs.submit", "/v1/jobs", "forbidden"),
+        ("hosts.list", "/v1/hosts", "done"),
+    ]
+    everything = await site.ask("GET", "/v1/audit", key="viewer")
+    assert [one["caller"] for one in everything.json["items"]].count(None) == 1  # the key
+    assert b"hush" not in everything.body
+    log = await site.services.app.events.read()
+    told = [one.data for one in log.events if one.type == "relevo.audit.recorded"]
+    assert [one.get("caller") for one in told].count("agent") == 5

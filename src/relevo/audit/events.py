@@ -21,6 +21,8 @@ class AuditData(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults
     outcome: str
     """`done`, or the code of the error."""
     reason: str | None = None
+    caller: str | None = None
+    """`agent` for an AI agent."""
 
 
 RECORDED: Final = "relevo.audit.recorded"

@@ -8,7 +8,7 @@ bodies or answers.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import Struct
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 SQL = catalog.load("relevo.audit")
 DONE: Final = "done"
 FORGET_ROWS_MAX: Final = 2_000
+CallerKind = Literal["agent"]
+"""`agent`: an AI agent, all of whose calls are audited."""
 
 
 class AuditEntry(Struct, frozen=True, kw_only=True):
@@ -41,6 +43,8 @@ class AuditEntry(Struct, frozen=True, kw_only=True):
     resource: str
     """The path of the operation, with what it names."""
     reason: str | None
+    caller: CallerKind | None = None
+    """`agent` for an AI agent; null for people and their programs."""
     outcome: str | None
     """`done`, or the code of the error; null while it runs, or if its host was killed."""
     ended_at: datetime | None
@@ -54,6 +58,7 @@ class AuditFilter(Struct, frozen=True, kw_only=True):
     """An operation such as `queues.drop`, or the part before a dot, such as `queues`."""
     resource: str | None = None
     """The beginning of the path."""
+    caller: CallerKind | None = None
     since: datetime | None = None
     until: datetime | None = None
 
@@ -66,6 +71,7 @@ class AuditedCall(Struct, frozen=True, kw_only=True):
     operation: str
     resource: str
     reason: str | None
+    caller: CallerKind | None = None
 
 
 class Audit(Service):
@@ -83,7 +89,13 @@ class Audit(Service):
     async def begin(self, call: AuditedCall) -> int:
         """Store that an operation is about to run; returns the number of its entry."""
         rows = await self.database.write(
-            SQL.begin_entry, call.by_id, call.by_name, call.operation, call.resource, call.reason
+            SQL.begin_entry,
+            call.by_id,
+            call.by_name,
+            call.operation,
+            call.resource,
+            call.reason,
+            call.caller,
         )
         number: int = rows[0]["id"]
         return number
@@ -93,6 +105,7 @@ class Audit(Service):
         data = events.AuditData(
             by_id=call.by_id, by_name=call.by_name, operation=call.operation,
             resource=call.resource, outcome=outcome, reason=call.reason,
+            caller=call.caller,
         )  # fmt: skip
         event = Event(events.RECORDED, f"audit/{call.by_id}", number, data)
 
@@ -115,7 +128,7 @@ class Audit(Service):
         prefix = None if asked.resource is None else f"{_escaped(asked.resource)}%"
         rows = await self.database.fetch(
             SQL.list_entries, before, asked.by, asked.operation, prefix, asked.since, asked.until,
-            limit,
+            asked.caller, limit,
         )  # fmt: skip
         return [AuditEntry(**dict(row)) for row in rows]
 

@@ -30,12 +30,12 @@ from relevo.errors import (
     Unavailable,
 )
 from relevo.http import streaming
-from relevo.http.access.auditing import HEADER, reason_of
+from relevo.http.access.auditing import CALLER_HEADER, HEADER, caller_of, reason_of
 from relevo.http.access.authenticator import (
     ANONYMOUS,
     AuthenticatedCaller,
     Authenticator,
-    authorise,
+    admit,
     call,
 )
 from relevo.http.access.code_flow import CodeFlow
@@ -61,6 +61,7 @@ from relevo.kernel.telemetry import tracing
 from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
+    from relevo.audit.service import CallerKind
     from relevo.http.answers import Surface, Surfaces
     from relevo.http.services import Services
     from relevo.settings import Settings
@@ -104,6 +105,7 @@ class _Exchange:
         self.request_id = secrets.token_hex(8)
         self.operation = "none"
         self.route: str | None = None
+        self.caller: CallerKind | None = None
         self.slot = Slot()
         self.begun = False
         """Whether a handler was called: from then on effects are possible."""
@@ -226,7 +228,7 @@ class HttpApi:
 
         if not operation.takes_key or not (keys := head.values(KEY_HEADER)):
             return await run()
-        authorise(caller.principal, operation, command)
+        await admit(operation, self._services, caller.principal, exchange.caller, command)
         request = keyed_request(operation, caller.principal, keys, head.target, body)
         return await once(
             self._services, request, run, lambda e: exchange.surface.render(e, exchange.request_id)
@@ -240,8 +242,9 @@ class HttpApi:
         streams = operation.stream is not None and streaming.wanted(exchange.head)
         reason = reason_of(exchange.head.values(HEADER))
         handling = call(
-            operation, self._services, principal, command, stream=streams, reason=reason
-        )
+            operation, self._services, principal, command, stream=streams, reason=reason,
+            caller=exchange.caller,
+        )  # fmt: skip
         waits = operation.wait is not None and getattr(command, operation.wait) > 0
         if not streams and not waits:
             return await handling
@@ -304,7 +307,9 @@ class HttpApi:
             return AuthenticatedCaller(ANONYMOUS)
         caller = await self._authenticator.authenticate(head)
         self._throttle.take(caller.principal.id)
-        authorise(caller.principal, operation)
+        exchange.caller = caller_of(head.values(CALLER_HEADER))
+        path = head.target.partition(b"?")[0].decode("ascii", "replace")
+        await admit(operation, self._services, caller.principal, exchange.caller, path=path)
         if not operation.in_overload:
             exchange.slot.take(self._requests, caller.principal.id)
         return caller

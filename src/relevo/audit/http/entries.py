@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta, Struct
 
 from relevo import limits
-from relevo.audit.service import AuditEntry, AuditFilter
+from relevo.audit.service import AuditEntry, AuditFilter, CallerKind
 from relevo.http import paging
 from relevo.http.paging import Cursor, Limit, Page
 from relevo.kernel.operation import Operations
@@ -43,6 +43,7 @@ class ListAudit(Struct, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+    caller: Annotated[CallerKind, Meta(description="Only calls of AI agents.")] | None = None
     since: Annotated[datetime, Meta(tz=True, description="From this instant on.")] | None = None
     until: Annotated[datetime, Meta(tz=True, description="Before this instant.")] | None = None
     cursor: Cursor | None = None
@@ -54,6 +55,7 @@ async def list_audit(services: Services, _: Principal, command: ListAudit) -> Pa
     """List what operators and keys have changed, the latest first."""
     wanted = AuditFilter(
         by=command.by, operation=command.operation, resource=command.resource,
+        caller=command.caller,
         since=command.since, until=command.until,
     )  # fmt: skip
     before = paging.decode(command.cursor, int)

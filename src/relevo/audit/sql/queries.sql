@@ -2,7 +2,7 @@
 
 -- name: begin_entry
 -- Stores that an operation is about to run.
-insert into relevo.audit (by_id, by_name, operation, resource, reason) values ($1, $2, $3, $4, $5) returning id;
+insert into relevo.audit (by_id, by_name, operation, resource, reason, caller) values ($1, $2, $3, $4, $5, $6) returning id;
 
 -- name: end_entry
 -- Stores how an operation has ended; again changes nothing.
@@ -11,7 +11,7 @@ returning id;
 
 -- name: list_entries
 -- A page of the audit, the latest first.
-select id, at, by_id, by_name, operation, resource, reason, outcome, ended_at
+select id, at, by_id, by_name, operation, resource, reason, caller, outcome, ended_at
 from relevo.audit
 where ($1::bigint is null or id < $1)
   and ($2::text is null or by_id = $2)
@@ -19,7 +19,8 @@ where ($1::bigint is null or id < $1)
   and ($4::text is null or resource like $4)
   and ($5::timestamptz is null or at >= $5)
   and ($6::timestamptz is null or at < $6)
-order by id desc limit $7;
+  and ($7::text is null or caller = $7)
+order by id desc limit $8;
 
 -- name: forget_entries
 -- Removes entries that are older than so many seconds.

@@ -10,6 +10,7 @@ create table relevo.audit (
   operation text not null,
   resource  text not null,
   reason    text,
+  caller    text check (caller = 'agent'),  -- null: a person or a program of theirs
   outcome   text,
   ended_at  timestamptz,
   check ((outcome is null) = (ended_at is null))
@@ -19,4 +20,4 @@ create index audit_resource on relevo.audit (resource text_pattern_ops, id);
 
 -- For reports: the audit without reasons, which are free text.
 create view relevo.report_audit as
-  select id, at, by_id, by_name, operation, resource, outcome, ended_at from relevo.audit;
+  select id, at, by_id, by_name, caller, operation, resource, outcome, ended_at from relevo.audit;

@@ -53,8 +53,13 @@ class Calls(Protocol):
         """
 
 
-def way_to(operation: Operation, session: Session) -> AbstractAsyncContextManager[Calls]:
-    """Return the calls that the options select: in this process, or over HTTP."""
+def way_to(
+    operation: Operation, session: Session, *, agent: bool = False
+) -> AbstractAsyncContextManager[Calls]:
+    """Return the calls that the options select: in this process, or over HTTP.
+
+    Those of an `agent` are written into the audit.
+    """
     url = session.url
     if url is None and operation.name in ABOUT_ONE_HOST:
         url = _own_url(session)
@@ -62,7 +67,7 @@ def way_to(operation: Operation, session: Session) -> AbstractAsyncContextManage
         from relevo.cli.calling.remote_calls import over_http  # each way imports what only it needs
 
         session.say_where(url)
-        return over_http(url, session.key(), session.authorities)
+        return over_http(url, session.key(), session.authorities, agent=agent)
     for name in ("key", "ca"):
         if session.given.get(name):
             raise click.UsageError(f"--{name} is for a host; give its --url, or set RELEVO_URL")
@@ -72,7 +77,7 @@ def way_to(operation: Operation, session: Session) -> AbstractAsyncContextManage
     settings = session.database_settings(creates=verb in CREATING)
     # A command must not migrate a shared database as a side effect.
     migrate = settings.migrate and settings.database_url is None
-    return in_process(msgspec.structs.replace(settings, migrate=migrate))
+    return in_process(msgspec.structs.replace(settings, migrate=migrate), agent=agent)
 
 
 def _own_url(session: Session) -> str:

@@ -17,23 +17,25 @@ from relevo.kernel.sealing import MasterKey
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
+    from relevo.audit.service import CallerKind
     from relevo.cli.calling.calls import Calls
     from relevo.kernel.operation import Operation
     from relevo.settings import Settings
 
 
 @asynccontextmanager
-async def in_process(settings: Settings) -> AsyncIterator[Calls]:
+async def in_process(settings: Settings, *, agent: bool = False) -> AsyncIterator[Calls]:
     """Connect as a client with all rights, which access to the database implies anyway."""
     async with App(settings=settings) as app:
-        yield LocalCalls(app)
+        yield LocalCalls(app, "agent" if agent else None)
 
 
 class LocalCalls:
     """Operations of an app in this process."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, caller: CallerKind | None = None) -> None:
         self._app = app
+        self._caller: CallerKind | None = caller
 
     async def call(
         self, operation: Operation, values: Mapping[str, Any], reason: str | None = None
@@ -41,7 +43,9 @@ class LocalCalls:
         """Run an operation as the local administrator."""
         command = command_of(operation, values)
         async with self._services(operation, values) as services:
-            response = await call(operation, services, LOCAL_ADMIN, command, reason=reason)
+            response = await call(
+                operation, services, LOCAL_ADMIN, command, reason=reason, caller=self._caller
+            )
         return OperationReply(operation.status_of(response), encoded(response))
 
     @asynccontextmanager

@@ -43,10 +43,15 @@ _REPEAT_SECONDS: Final = (0.2, 0.5, 1.0, 2.0)
 
 @asynccontextmanager
 async def over_http(
-    url: str, key: str | None, authorities: Path | None = None
+    url: str, key: str | None, authorities: Path | None = None, *, agent: bool = False
 ) -> AsyncIterator[Calls]:
-    """Open a client of the host at a URL; `authorities` replace the system's CA certificates."""
+    """Open a client of the host at a URL; `authorities` replace the system's CA certificates.
+
+    With `agent` the host writes each call into the audit, as that of an AI agent.
+    """
     headers = {"Accept": "application/json"}
+    if agent:
+        headers["Relevo-Caller"] = "agent"
     if key is not None:
         headers["Authorization"] = f"Bearer {key}"
     timeout = aiohttp.ClientTimeout(

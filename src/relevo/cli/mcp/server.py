@@ -29,7 +29,7 @@ async def serve(session: Session) -> None:
     """Serve the agent at standard input and output until it closes them."""
     async with AsyncExitStack() as stack:
         reading = tree.operation("router.offers.list")  # which never creates a database
-        calls = await stack.enter_async_context(way_to(reading, session))
+        calls = await stack.enter_async_context(way_to(reading, session, agent=True))
         reader, writer = await stack.enter_async_context(stdio_server())
         server = server_of(calls)
         await server.run(reader, writer, server.create_initialization_options())

@@ -1,8 +1,9 @@
 """Which calls of operations are written into the audit, and what of them.
 
-A call is audited if it may change something by the permission of an administrator: that is data
-(`roles.AUDITED`), not a matter of handlers. Work at the rate of machines, such as sending messages
-or answering offers, has other permissions.
+Every call of an AI agent is audited, also one that only reads and one that it may not make. A call
+of another caller is audited if it may change something by the permission of an administrator: that
+is data (`roles.AUDITED`), not a matter of handlers. Work at the rate of machines, such as sending
+messages or answering offers, has other permissions.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import structlog
 from msgspec import Struct
 
 from relevo import limits
-from relevo.audit.service import AuditedCall
+from relevo.audit.service import AuditedCall, CallerKind
 from relevo.errors import InvalidValue, OutcomeUnknown, RelevoError
 from relevo.http.access.roles import AUDITED
 from relevo.kernel.operation import Reply, Versioned
@@ -24,25 +25,55 @@ from relevo.kernel.operation import Reply, Versioned
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from relevo.errors import Forbidden
     from relevo.http.access.authenticator import Principal
     from relevo.http.services import Services
     from relevo.kernel.operation import Operation
 
 HEADER: Final = b"relevo-reason"
 """The header by which a caller says why."""
+CALLER_HEADER: Final = b"relevo-caller"
+"""The header by which `relevo mcp` says that an AI agent makes the call. It can only add lines to
+the audit, so nothing is gained by sending it wrongly."""
 _UNKNOWN: Final = "outcome_unknown"
 _INTERNAL: Final = "internal_error"
 log = structlog.get_logger(__name__)
 
 
-def is_audited(operation: Operation) -> bool:
+def is_audited(operation: Operation, caller: CallerKind | None = None) -> bool:
     """Return whether calls of an operation are written into the audit."""
-    return operation.audit and operation.method != "GET" and operation.permission in AUDITED
+    return caller == "agent" or (
+        operation.audit and operation.method != "GET" and operation.permission in AUDITED
+    )
 
 
 def reason_of(values: Sequence[bytes]) -> str | None:
     """Return the reason in the headers of a request."""
     return ", ".join(value.decode("utf-8", "replace") for value in values) or None
+
+
+def caller_of(values: Sequence[bytes]) -> CallerKind | None:
+    """Return the kind of caller in the headers of a request; raises `InvalidValue`."""
+    if not values:
+        return None
+    if values != [b"agent"]:
+        raise InvalidValue("Relevo-Caller is agent, or is left out", pointer="Relevo-Caller")
+    return "agent"
+
+
+async def refused(
+    services: Services,
+    principal: Principal,
+    operation: Operation,
+    resource: str,
+    error: Forbidden,
+) -> None:
+    """Write down that an AI agent may not make a call."""
+    entry = AuditedCall(
+        by_id=principal.id, by_name=principal.name, operation=operation.name,
+        resource=resource[: limits.AUDIT_RESOURCE_LENGTH_MAX], reason=None, caller="agent",
+    )  # fmt: skip
+    await services.app.audit.end(await services.app.audit.begin(entry), entry, error.code)
 
 
 def _checked(reason: str | None) -> str | None:
@@ -63,6 +94,7 @@ async def audited(
     command: Any,
     reason: str | None,
     run: Callable[[], Awaitable[Any]],
+    caller: CallerKind | None = None,
 ) -> Any:
     """Run an operation between the two halves of its entry in the audit.
 
@@ -72,7 +104,8 @@ async def audited(
     audit = services.app.audit
     entry = AuditedCall(
         by_id=principal.id, by_name=principal.name, operation=operation.name,
-        resource=_resource(operation, command), reason=_checked(reason) or _own_reason(command),
+        resource=resource_of(operation, command), caller=caller,
+        reason=_checked(reason) or _own_reason(command),
     )  # fmt: skip
     number = await audit.begin(entry)
     try:
@@ -98,7 +131,7 @@ async def audited(
     return response
 
 
-def _resource(operation: Operation, command: Any) -> str:
+def resource_of(operation: Operation, command: Any) -> str:
     """Return the path of an operation with what the command names."""
     values = {
         field.encode_name: getattr(command, field.name)

@@ -23,6 +23,7 @@ from relevo.messaging.core.classes import Inflation
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from relevo.audit.service import CallerKind
     from relevo.http.access.code_flow import CodeFlow
     from relevo.http.access.keyring import AccessKey, KeyRing
     from relevo.http.access.oidc import Issuer
@@ -105,17 +106,35 @@ async def call(
     *,
     stream: bool = False,
     reason: str | None = None,
+    caller: CallerKind | None = None,
 ) -> Any:
     """Authorise and run an operation: the one way in, for HTTP, the dashboard and the CLI.
 
-    Changes by administrators are written into the audit, with the `reason`.
+    Changes by administrators are written into the audit, with the `reason`; of an agent, all calls.
     """
-    authorise(principal, operation, command)
+    await admit(operation, services, principal, caller, command)
     handler = operation.stream if stream and operation.stream else operation.handler
-    if not auditing.is_audited(operation):
+    if not auditing.is_audited(operation, caller):
         return await handler(services, principal, command)
     run = partial(handler, services, principal, command)
-    return await auditing.audited(services, principal, operation, command, reason, run)
+    return await auditing.audited(services, principal, operation, command, reason, run, caller)
+
+
+async def admit(
+    operation: Operation, services: Services, principal: Principal, caller: CallerKind | None,
+    command: Any = None, path: str = "",
+) -> None:  # fmt: skip
+    """Do as `authorise` does, and write down what an AI agent is refused.
+
+    As long as there is no command, the `path` says what it is about.
+    """
+    try:
+        authorise(principal, operation, command)
+    except Forbidden as error:
+        if caller == "agent":
+            resource = path if command is None else auditing.resource_of(operation, command)
+            await auditing.refused(services, principal, operation, resource, error)
+        raise
 
 
 def reaches(principal: Principal, resource: str) -> bool:
