@@ -18,7 +18,7 @@ from relevo.kernel import error_text
 from relevo.kernel.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from relevo.actors.service import Actors
+    from relevo.actors import Actors
     from relevo.governance.calls.cache_calls import CacheDefinition, VersionedResult
 
 log = get_logger(__name__)

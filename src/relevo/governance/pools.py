@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
     from types import TracebackType
 
-    from relevo.actors.service import Actors
+    from relevo.actors import Actors
     from relevo.governance.calls.pool_calls import GrantedPermit
     from relevo.governance.core.assignments import Resolution
     from relevo.governance.core.lending import ChunkAsk, Loan

@@ -28,7 +28,7 @@ from relevo.limits import ACTOR_CALL_SECONDS, LIMIT_ID_LENGTH_MAX
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from relevo.actors.service import Actors
+    from relevo.actors import Actors
     from relevo.governance.clock import StoreClock
     from relevo.governance.core.assignments import Resolution
     from relevo.governance.core.windows import Rate

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from relevo.actors.calls.ways import KIT_GROUP
+from relevo.actors import KIT_GROUP
 from relevo.errors import NoHost
 from relevo.kernel.postgres import catalog
 from relevo.kernel.postgres.polling import Question

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from msgspec import structs
 
-from relevo.actors.operating.events import BY
+from relevo.actors import BY
 from relevo.errors import Conflict, InvalidValue, NotFound, RelevoError
 from relevo.governance.calls.resolver_calls import (
     RESOLVER_TYPE,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from contextlib import AbstractAsyncContextManager
 
-    from relevo.actors.service import Actors
+    from relevo.actors import Actors
     from relevo.governance.calls.resolver_calls import ResolverOptions, ResolverView
     from relevo.governance.core.assignments import Assignment, Partition, Resolution, Resource
     from relevo.governance.core.moves import Move

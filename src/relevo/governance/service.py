@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from relevo.actors.core.identity import checked_key
+from relevo.actors import checked_key
 from relevo.errors import Conflict, InvalidValue
 from relevo.governance.actors.kit import Kit
 from relevo.governance.actors.types import define_caches, define_types, define_writers
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from relevo.actors.service import Actors
+    from relevo.actors import Actors
     from relevo.governance.core.assignments import Policy
     from relevo.governance.core.breaking import BreakerRules
     from relevo.governance.core.windows import Rate

@@ -30,7 +30,7 @@ from relevo.limits import ACTOR_CALL_SECONDS, MIB
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from relevo.actors.service import Actors
+    from relevo.actors import Actors
     from relevo.governance.calls.writer_calls import (
         FailedEvent,
         RejectedEvent,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from relevo.governance.calls.pool_calls import ANSWER_SECONDS
 
 if TYPE_CHECKING:
-    from relevo.actors.running.deferred import Deferred
+    from relevo.actors import Deferred
     from relevo.governance.core.lending import ChunkAsk, Lending, Loan
 
 

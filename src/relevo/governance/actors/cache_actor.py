@@ -6,7 +6,7 @@ import asyncio
 import secrets
 from typing import TYPE_CHECKING, Any
 
-from relevo.actors.definitions import NoState
+from relevo.actors import NoState
 from relevo.errors import NotFound
 from relevo.governance.actors.kit import KitActor
 from relevo.governance.calls.cache_calls import Cached, VersionedResult
@@ -15,7 +15,7 @@ from relevo.governance.errors import LoadFailed
 from relevo.kernel import error_text
 
 if TYPE_CHECKING:
-    from relevo.actors.running.deferred import Deferred, Offloaded
+    from relevo.actors import Deferred, Offloaded
     from relevo.governance.calls.cache_calls import CacheDefinition
 
 

@@ -16,7 +16,7 @@ from relevo.governance.calls.limit_calls import Admission
 from relevo.limits import LIMIT_IDS_MAX
 
 if TYPE_CHECKING:
-    from relevo.actors.running.memory.maps import ActorMap
+    from relevo.actors import ActorMap
     from relevo.governance.calls.limit_calls import CostAsk
 
 PERIOD_SECONDS: Final = 600.0

@@ -9,7 +9,7 @@ from relevo.governance.calls.writer_calls import FailedEvent, WrittenEvents
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from relevo.actors.running.deferred import Deferred
+    from relevo.actors import Deferred
 
 
 class EventCall:

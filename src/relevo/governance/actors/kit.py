@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from msgspec import Struct
 
-from relevo.actors.actor import Actor
-from relevo.actors.calls.calling import headers
-from relevo.actors.operating.events import BY
+from relevo.actors import BY, Actor, headers
 from relevo.governance.calls.cache_calls import CacheDefinition
 from relevo.governance.calls.writer_calls import WriterDefinition
 from relevo.governance.clock import StoreClock

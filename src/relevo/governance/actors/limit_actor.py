@@ -28,7 +28,7 @@ from relevo.governance.errors import PoolExhausted
 from relevo.governance.operating import events
 
 if TYPE_CHECKING:
-    from relevo.actors.running.deferred import Deferred
+    from relevo.actors import Deferred
 
 WAITERS_MAX: Final = 10_000
 TIDY_SECONDS: Final = 60.0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from relevo.actors.running.deferred import Deferred
+    from relevo.actors import Deferred
     from relevo.governance.calls.resolver_calls import MoveStage
 
     StageOf = Callable[[str, str | None, int], Awaitable[MoveStage]]

@@ -33,7 +33,7 @@ from relevo.governance.operating import events
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from relevo.actors.running.deferred import Deferred
+    from relevo.actors import Deferred
 
 LOOK_SECONDS: Final = 1.0
 """How often a pool looks for permits that have ended while somebody waits."""

@@ -10,9 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from relevo.actors.calls.calling import headers
-from relevo.actors.markers import reminder_handler
-from relevo.actors.operating.events import BY
+from relevo.actors import BY, headers, reminder_handler
 from relevo.errors import Conflict
 from relevo.governance.actors.catalogue_actor import CatalogueActor
 from relevo.governance.actors.gates import outdate
@@ -22,7 +20,7 @@ from relevo.governance.core.moves import Copy, Move, Reader, WaitForReaders
 from relevo.governance.operating import events
 
 if TYPE_CHECKING:
-    from relevo.actors.reminders import Tick
+    from relevo.actors import Tick
     from relevo.governance.calls.resolver_calls import MoveStage
 
 MOVER_SECONDS: Final = 30.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from relevo.actors.calls.ways import KIT_DEFINED_GROUP, KIT_GROUP
+from relevo.actors import KIT_DEFINED_GROUP, KIT_GROUP
 from relevo.governance.actors.cache_actor import CacheActor
 from relevo.governance.actors.limit_actor import LimitActor
 from relevo.governance.actors.pool_actor import PoolActor
@@ -18,8 +18,7 @@ from relevo.governance.calls.resolver_calls import RESOLVER_TYPE, ResolverCalls
 from relevo.governance.calls.writer_calls import WRITER_TYPE, WriterCalls
 
 if TYPE_CHECKING:
-    from relevo.actors.definitions import Persist
-    from relevo.actors.service import Actors
+    from relevo.actors import Actors, Persist
     from relevo.governance.actors.kit import Kit, KitActor
 
 

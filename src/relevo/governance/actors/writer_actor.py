@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from relevo.actors.markers import reminder_handler
+from relevo.actors import reminder_handler
 from relevo.errors import InvalidValue, NotFound, Overloaded
 from relevo.governance.actors.event_calls import EventCall
 from relevo.governance.actors.kit import KitActor
@@ -30,9 +30,7 @@ from relevo.limits import ACTOR_STATE_BYTES_MAX, KIB
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from relevo.actors.reminders import Tick
-    from relevo.actors.running.deferred import Deferred, Offloaded
-    from relevo.actors.states import DeactivationReason
+    from relevo.actors import DeactivationReason, Deferred, Offloaded, Tick
     from relevo.governance.core.buffers import Piece, WriteAnswer
     from relevo.governance.sinks import Sink, SinkFence
 

@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from relevo.actors.interfaces import Interface
-from relevo.actors.markers import method
+from relevo.actors import Interface, method
 from relevo.errors import NotFound
 from relevo.governance.core.ages import AgeRules
 from relevo.governance.errors import LoadFailed

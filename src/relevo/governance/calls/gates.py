@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from relevo.actors.interfaces import Interface
-from relevo.actors.markers import method
+from relevo.actors import Interface, method
 
 if TYPE_CHECKING:
     from relevo.governance.core.assignments import Resolution

@@ -6,8 +6,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from relevo.actors.interfaces import Interface
-from relevo.actors.markers import method
+from relevo.actors import Interface, method
 from relevo.errors import InvalidValue, NotFound, Overloaded, SettingsMismatch
 from relevo.governance.calls.changes import PutOutcome
 from relevo.governance.calls.gates import SeenGeneration

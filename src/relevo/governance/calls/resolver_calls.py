@@ -6,8 +6,7 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 
-from relevo.actors.interfaces import Interface
-from relevo.actors.markers import method
+from relevo.actors import Interface, method
 from relevo.errors import Conflict, InUse, InvalidValue, NotFound, SettingsMismatch
 from relevo.governance.calls.gates import GateRef
 from relevo.governance.core.assignments import Assignment, Partition, Resolution, Resource, Tally

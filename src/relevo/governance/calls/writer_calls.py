@@ -6,8 +6,7 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 
-from relevo.actors.interfaces import Interface
-from relevo.actors.markers import method
+from relevo.actors import Interface, method
 from relevo.errors import NotFound, OutcomeUnknown, Overloaded, Unavailable
 from relevo.governance.core.buffers import BufferOptions
 from relevo.governance.errors import Rejected, StaleSink

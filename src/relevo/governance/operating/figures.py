@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-    from relevo.actors.actor import Actor
+    from relevo.actors import Actor
     from relevo.actors.running.runtime import ActorRuntime
 
 SERIES_MAX: Final = 256

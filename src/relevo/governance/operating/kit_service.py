@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from relevo.actors.core.identity import ActorRef, checked_key
-from relevo.actors.operating.events import BY
+from relevo.actors import BY, ActorRef, checked_key
 from relevo.errors import NotFound, RelevoError
 from relevo.kernel.pages import Fetched
 
