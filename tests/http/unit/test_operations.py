@@ -19,7 +19,7 @@ from relevo.kernel.operation import PUBLIC, Operation, Operations, Reply, Versio
 VIEWER = {
     "actors:read", "audit:read", "containers:read", "events:read", "feeds:read",
     "governance:read", "health:read", "history:read", "hosts:read", "jobs:read", "leases:read",
-    "metrics:read", "queues:read", "router:read", "webhooks:read", "workers:read",
+    "metrics:read", "queues:read", "router:read", "settings:read", "webhooks:read", "workers:read",
 }  # fmt: skip
 MAY = {
     "admin": set(roles.PERMISSIONS),

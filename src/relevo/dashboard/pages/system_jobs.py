@@ -85,7 +85,7 @@ async def system_jobs(visit: Visit) -> dict[str, Any]:
     wanted = {
         "$select": ",".join(dict.fromkeys(["asyncoperationid", "statuscode", *chosen])),
         "$filter": " and ".join(conditions),
-        "$orderby": "createdon desc",
+        "$orderby": "asyncoperationid desc",  # the newest first: ids grow with time, by an index
         "$skiptoken": visit.one("after"),
     }
     problem, rows, after = "", [], ""

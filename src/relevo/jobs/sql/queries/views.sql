@@ -10,7 +10,7 @@ with ends as (
   cross join relevo.job_history h tablesample system (relevo.sample_percent(pg_typeof(null::relevo.job_history), 1024)) repeatable (0)
   where h.status = 30 and h.completed_at >= (select relevo.now() - $1::interval))
 select status, operation_type, round(sum(jobs))::bigint as jobs,
-  bool_or(sampled) or (status > 30 and count(*) = 10000) as estimated
+  bool_or(sampled) or (status > 30 and (select count(*) from ends e where e.status > 30) = 10000) as estimated
 from (select status, operation_type, jobs, sampled from relevo.counted_job union all select * from ends) j
 group by status, operation_type having sum(jobs) > 0 order by status, jobs desc;
 
