@@ -39,7 +39,8 @@ FORM_BYTES_MAX: Final = 256 * KIB
 FORM_FIELDS_MAX: Final = 2_000
 SELECTED_MAX: Final = 500
 """Things that one form of the dashboard acts on."""
-MATCHING_MAX: Final = 5_000
+MATCHING_SECONDS_MAX: Final = 20.0
+"""How long an action of the dashboard works on all that match, before it says how far it came."""
 """Things that an action on all that match acts on at once."""
 NOTICE_LENGTH_MAX: Final = 500
 SIGN_INS_PER_SECOND: Final = 1.0

@@ -64,6 +64,11 @@ async def test_an_action_on_all_that_match_wants_their_number_typed(desk: Desk) 
         query = "token=many&status=failed"
         wrong = await browser.post("/act", **sent, matching=query, typed="4")
         assert "Nothing was done" in wrong.text
+        bare = await browser.post("/act", **sent, matching="", typed="4")
+        assert "needs a condition" in bare.text  # nothing reaches all jobs there are
+        pause = {**sent, "do": "jobs.pause"}
+        refused = await browser.post("/act", **pause, matching=query, typed="3")
+        assert "Pause: 0 done. 3 refused" in refused.text
         done = await browser.post("/act", **sent, matching=query, typed="3")
         assert "Delete: 3 done." in done.text
     left = [str(job.id) for job in await desk.app.jobs.query().where(id=[*jobs, other])]

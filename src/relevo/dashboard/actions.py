@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
@@ -38,6 +39,10 @@ _OWN: Final = ("csrf", "do", "next", "selected", "confirmed", "matching", "typed
 class _Outcome(Struct):
     done: int = 0
     refused: list[str] = []
+    untold: int = 0
+    """Further refusals, whose reasons are not known."""
+    left: bool = False
+    """Whether time ran out before all was done."""
     last: Any = None
 
 
@@ -63,16 +68,12 @@ async def act(
     authorise(request.principal, operation(name))
     back = local_target(request.prefix, form.get("next", ["/"])[0])
     if "matching" in form:
-        things = await matching_ids(services, request, form["matching"][0], action)
-        if form.get("typed", [""])[0] != str(len(things)):
-            text = request.language("actions.typed_wrong", count=len(things))
-            return _back(request, back, text)
-    else:
-        things = [thing] if thing else form.get("selected", [])
-        if action.key and not things:
-            return _back(request, back, request.language("actions.nothing_selected"))
-        if len(things) > limits.SELECTED_MAX:
-            raise InvalidValue(f"select at most {limits.SELECTED_MAX}, not {len(things)}")
+        return await _act_on_all(services, request, form, action, back)
+    things = [thing] if thing else form.get("selected", [])
+    if action.key and not things:
+        return _back(request, back, request.language("actions.nothing_selected"))
+    if len(things) > limits.SELECTED_MAX:
+        raise InvalidValue(f"select at most {limits.SELECTED_MAX}, not {len(things)}")
     fields = await _fields(services, form)
     _check_fields(name, fields)
     calls = [
@@ -80,7 +81,7 @@ async def act(
         for each in (things if action.key else [""])
     ]
     asks = action.confirm or (action.among is not None and not thing)
-    if asks and "confirmed" not in form and "matching" not in form:
+    if asks and "confirmed" not in form:
         return _preview(request, action, form, calls, things, known)
     outcome = await _run_all(services, request, calls)
     if action.secret and outcome.done:
@@ -104,31 +105,41 @@ def key_fields(key: str, thing: str) -> dict[str, str]:
     return dict(zip(names, values, strict=True))
 
 
-async def matching_ids(
-    services: Services, request: DashboardRequest, query: str, action: Action
-) -> list[str]:
-    """Return the ids of all that a page's query finds, at most `MATCHING_MAX`."""
-    assert request.principal is not None
+async def _act_on_all(
+    services: Services, request: DashboardRequest, form: Fields, action: Action, back: str
+) -> Answer:
+    """Run an action on all that a page's query finds, if their number is typed."""
+    principal = request.principal
+    assert principal is not None
     if action.among is None:
         raise InvalidValue(f"{action.operation} cannot be run on all that match; select some")
-    wanted = fields_of(query.encode("ascii", "replace"))
-    listed = operation(action.among)
-    known = {field.encode_name for field in msgspec.structs.fields(listed.request)}
-    fields: dict[str, Any] = {
+    whole = operation(action.among)
+    known = {field.encode_name for field in msgspec.structs.fields(whole.request)}
+    wanted = fields_of(form["matching"][0].encode("ascii", "replace"))
+    fields: dict[str, Any] = await _fields(services, form)
+    _check_fields(action.among, fields)
+    fields |= {
         name: values if name == "status" else values[0]
         for name, values in wanted.items()
-        if name in known and name not in ("cursor", "limit")
+        if name in known and name not in ("cursor", "most", "dry_run")
     }
-    ids: list[str] = []
-    cursor = None
-    while len(ids) < limits.MATCHING_MAX:
-        made = command_of(listed, {**fields, "cursor": cursor, "limit": limits.PAGE_ROWS_MAX})
-        page = await call(listed, services, request.principal, made.command)
-        ids += [str(each.id) for each in page.items]
+    seen = await call(
+        whole, services, principal, command_of(whole, {**fields, "dry_run": True}).command
+    )
+    if form.get("typed", [""])[0] != str(seen.matched):
+        return _back(request, back, request.language("actions.typed_wrong", count=seen.matched))
+    outcome, cursor = _Outcome(), None
+    give_up = time.monotonic() + limits.MATCHING_SECONDS_MAX
+    while True:
+        made = command_of(whole, {**fields, "cursor": cursor})
+        page = await call(whole, services, principal, made.command)
+        outcome.done += page.done
+        outcome.refused += page.refusals.values()
+        outcome.untold += page.refused - len(page.refusals)
         cursor = page.next
-        if cursor is None:
-            break
-    return ids[: limits.MATCHING_MAX]
+        outcome.left = cursor is not None
+        if cursor is None or time.monotonic() > give_up:
+            return _back(request, back, _said(request, action, outcome))
 
 
 async def _fields(services: Services, form: Fields) -> dict[str, Any]:
@@ -187,8 +198,10 @@ def _said(request: DashboardRequest, action: Action, outcome: _Outcome) -> str:
     label = text(f"actions.{action.operation}")
     said = text("actions.done", action=label, count=outcome.done)
     if outcome.refused:
-        refused = text("actions.refused", count=len(outcome.refused), reason=outcome.refused[0])
-        said += f" {refused}"
+        count = len(outcome.refused) + outcome.untold
+        said += f" {text('actions.refused', count=count, reason=outcome.refused[0])}"
+    if outcome.left:
+        said += f" {text('actions.left')}"
     return said
 
 

@@ -67,7 +67,7 @@ class Action(Struct, frozen=True, kw_only=True):
     then: str = ""
     """The path to go to afterwards, with fields of the response; else back."""
     among: str | None = None
-    """The operation that lists the things, if it can be run on all that match a query."""
+    """The operation that does the same to all that match a query, page by page."""
     confirm: bool = False
     """Whether a page with a preview comes before."""
     danger: bool = False

@@ -152,10 +152,10 @@ PAGES: Final = (
     ),
 )  # fmt: skip
 ACTIONS: Final = (
-    Action(operation="jobs.retry", among="jobs.list"),
-    Action(operation="jobs.pause", among="jobs.list"),
-    Action(operation="jobs.resume", among="jobs.list"),
-    Action(operation="jobs.postpone", among="jobs.list"),
-    Action(operation="jobs.cancel", among="jobs.list", confirm=True, danger=True),
-    Action(operation="jobs.delete", among="jobs.list", confirm=True, danger=True),
+    Action(operation="jobs.retry", among="jobs.retry_all"),
+    Action(operation="jobs.pause", among="jobs.pause_all"),
+    Action(operation="jobs.resume", among="jobs.resume_all"),
+    Action(operation="jobs.postpone", among="jobs.postpone_all"),
+    Action(operation="jobs.cancel", among="jobs.cancel_all", confirm=True, danger=True),
+    Action(operation="jobs.delete", among="jobs.delete_all", confirm=True, danger=True),
 )
