@@ -20,8 +20,7 @@ from relevo.actors.core.deltas import (
     ReminderChange,
 )
 from relevo.actors.core.folding import fold
-from relevo.actors.storing.commits import columns
-from relevo.actors.storing.storage import SQL
+from relevo.actors.storing.commits import statement_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -140,12 +139,19 @@ class Tables:
     def live(self) -> dict[int, bytes]:
         return dict(self.rows("select number, body from relevo.actor_message"))
 
-    def commit(self, deltas: list[Delta], number: int) -> dict[str, str]:
-        """Commit a batch; return the outcome of each actor that was not written."""
+    def commit(self, deltas: list[Delta], number: int, *, alone: bool = False) -> dict[str, str]:
+        """Commit a batch; return the outcome of each actor that was not written.
+
+        With `alone` each actor has a statement, as on an idle system.
+        """
         changes, _ = fold(deltas)
         changes = [one for one in changes if one.places]
-        rows = self.rows(SQL.commit_turns, number, *columns(changes)) if changes else []
-        return {changes[n - 1].actor: outcome for n, outcome in rows}
+        refused: dict[str, str] = {}
+        for part in [[one] for one in changes] if alone else [changes] if changes else []:
+            sql, arguments = statement_of(part)
+            rows = self.rows(sql, number, *arguments)
+            refused |= {part[n - 1].actor: outcome for n, outcome in rows}
+        return refused
 
     def stored(self, actor: str) -> Stored:
         stored = Stored()
@@ -181,10 +187,21 @@ def tables(relevo_databases: TestDatabases) -> Iterator[Tables]:
     relevo_databases.drop(url)
 
 
-def a_turn(draw: Any, lease: int, actor: str, at: tuple[int, int], live: dict[int, bytes]) -> Delta:
-    """A turn of an actor at a revision and incarnation, which is wrong now and then."""
+def a_turn(
+    draw: Any, lease: int, actor: str, at: tuple[int, int], live: dict[int, bytes], plain: bool
+) -> Delta:
+    """A turn of an actor at a revision and incarnation, which is wrong now and then.
+
+    A plain one changes the document at most.
+    """
     rarely = st.integers(0, 9).map(lambda n: n == 0)
     revision, incarnation = at
+    if plain:
+        return Delta(
+            actor, lease, STALE if draw(rarely) else HOLDS, "g", 0,
+            incarnation + draw(rarely), max(0, revision + draw(st.sampled_from([0] * 8 + [1, -1]))),
+            draw(st.none() | VALUES), draw(st.integers(1, 2)),
+        )  # fmt: skip
     entry = st.builds(EntryChange, NAMES, NAMES, st.none() | VALUES)
     reminder = st.builds(ReminderChange, NAMES, st.none() | st.sampled_from(DUES))
     call = st.builds(RecordedCall, NAMES, st.just("m"), VALUES, VALUES)
@@ -208,8 +225,11 @@ def a_turn(draw: Any, lease: int, actor: str, at: tuple[int, int], live: dict[in
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("alone", [False, True], ids=["batches", "actors alone"])
 @given(data=st.data())
-def test_batches_do_what_their_turns_do_one_by_one(tables: Tables, data: st.DataObject) -> None:
+def test_batches_do_what_their_turns_do_one_by_one(
+    tables: Tables, alone: bool, data: st.DataObject
+) -> None:
     model = Model()
     transaction = tables.begin()
     try:
@@ -219,7 +239,8 @@ def test_batches_do_what_their_turns_do_one_by_one(tables: Tables, data: st.Data
             batch: list[Delta] = []
             for _ in range(data.draw(st.integers(1, 6))):
                 actor = data.draw(st.sampled_from(ACTORS))
-                turn = a_turn(data.draw, tables.lease, actor, at[actor], live)
+                plain = alone and data.draw(st.sampled_from([True, True, False]))
+                turn = a_turn(data.draw, tables.lease, actor, at[actor], live, plain)
                 handled = {one.handled_message for one in batch if one.actor != actor}
                 if turn.handled_message in handled:  # a message has one receiver
                     turn.handled_message = None
@@ -231,7 +252,7 @@ def test_batches_do_what_their_turns_do_one_by_one(tables: Tables, data: st.Data
                 mine = [one for one in batch if one.actor == actor and one.epoch == HOLDS]
                 expected[actor] = bool(mine) and model.run(actor, mine, live) > 0
             for _ in range(data.draw(st.integers(1, 2))):  # again, as after an unknown outcome
-                refused = tables.commit(batch, number)
+                refused = tables.commit(batch, number, alone=alone)
                 for actor, stored in model.actors.items():
                     assert vars(tables.stored(actor)) == vars(stored)
                     if any(one.actor == actor and one.epoch == STALE for one in batch):

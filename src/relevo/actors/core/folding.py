@@ -55,6 +55,14 @@ class Folded(Struct):
     size: int = 0
     """About how many bytes it has."""
 
+    @property
+    def is_document_alone(self) -> bool:
+        """Whether nothing is written but the actor's row."""
+        return not (
+            self.wiped or self.deleted or self.entries or self.reminders or self.recorded
+            or self.messages or self.logged or self.handled or self.occurrences
+        )  # fmt: skip
+
     def follows(self, delta: Delta) -> bool:
         """Whether a delta builds on what is folded here."""
         if (delta.base, delta.incarnation) != (self.revision, self.incarnation):

@@ -26,6 +26,13 @@ select nth, outcome from relevo.commit_turns(
   $48::text[], $49::bytea[], $50::text[], $51::text[], $52::integer[], $53::text[],
   $54::integer[], $55::text[], $56::smallint[], $57::text[], $58::bigint[], $59::text[]);
 
+-- name: commit_document
+-- Writes a turn of one actor that changed its document alone; a row says that it was refused.
+select 1 as nth, c.outcome from relevo.commit_document(
+  $1::bigint, $2::integer, $3::bigint, $4::text, $5::text, $6::integer, $7::bigint, $8::bigint, $9::bigint, $10::integer, $11::bytea)
+  as c (outcome)
+where c.outcome is not null;
+
 -- name: actor_entry
 -- The value of an entry of a map.
 select value from relevo.actor_entry where actor = $1 and map = $2 and key = $3;
