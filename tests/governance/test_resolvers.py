@@ -14,6 +14,8 @@ from relevo.governance.calls.resolver_calls import RESOLVER_TYPE, ResolverCalls
 from relevo.governance.core.windows import Rate
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from relevo.testing import Clock
 
 pytestmark = pytest.mark.anyio
@@ -48,7 +50,11 @@ async def test_uses_of_old_and_new_resource_never_overlap(relevo_url: str) -> No
     seen: list[str] = []
     generations: list[int] = []
     copied: list[tuple[str, str, str]] = []
-    stop = asyncio.Event()
+    stop, used = asyncio.Event(), asyncio.Condition()
+
+    async def until(condition: Callable[[], bool]) -> None:
+        async with used:
+            await used.wait_for(condition)
 
     async def use(number: int) -> None:
         while not stop.is_set():
@@ -57,6 +63,8 @@ async def test_uses_of_old_and_new_resource_never_overlap(relevo_url: str) -> No
                 running[name] += 1
                 assert not all(running.values())  # I40
                 seen.append(name)
+                async with used:
+                    used.notify_all()
                 await asyncio.sleep(0.005)
                 running[name] -= 1
 
@@ -74,17 +82,14 @@ async def test_uses_of_old_and_new_resource_never_overlap(relevo_url: str) -> No
         users = [asyncio.create_task(use(number)) for number in range(6)]
         generations.append((await dbs[0].resolve("user-0")).generation)
         async with asyncio.timeout(60):
-            while len(seen) < 20:
-                await asyncio.sleep(0.01)
+            await until(lambda: len(seen) >= 20)
             await dbs[0].move(partition="eu-0", to="db2", copy=copy)
-            while seen[-1] != "db2":
-                await asyncio.sleep(0.01)
+            await until(lambda: seen[-1] == "db2")
             generations.append((await dbs[0].resolve("user-0")).generation)
             with pytest.raises(OSError, match="copy failed"):
                 await dbs[1].move(partition="eu-0", to="db1", copy=fail)
             count = len(seen)
-            while len(seen) < count + 10:
-                await asyncio.sleep(0.01)
+            await until(lambda: len(seen) >= count + 10)
             generations.append((await dbs[0].resolve("user-0")).generation)
         assert seen[-1] == "db2"
         stop.set()
@@ -190,12 +195,12 @@ async def test_a_move_goes_on_without_the_process_that_began_it(relevo_url: str)
             async with dbs[1].use("bob"):
                 moving = asyncio.create_task(dbs[0].move(partition="eu", to="db2"))
                 async with asyncio.timeout(30):
-                    while not (await dbs[1].view()).moves:
+                    while not (moves := (await dbs[1].view()).moves):
                         await asyncio.sleep(0.01)
                 moving.cancel()
-        async with asyncio.timeout(30):  # its host has ended, too
-            while (await dbs[1].view()).moves:
-                await asyncio.sleep(0.01)
+        resolver = apps[1].actors.proxy(ResolverCalls, "orders", type=RESOLVER_TYPE)
+        await resolver.await_move("eu", moves[0].generation, 20.0)  # its host has ended, too
+        assert not (await dbs[1].view()).moves
         assert (await dbs[1].resolve("bob")).resource.name == "db2"
 
 
