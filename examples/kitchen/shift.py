@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,6 @@ DECLINED = 0.04
 IGNORED = 0.02
 """Shares of the offers that a cook declines, or lets expire and takes a break."""
 BREAK_SECONDS = 5.0
-CHANGES_WAIT_SECONDS = 0.5
 
 
 class Shift:
@@ -80,7 +80,7 @@ class Shift:
 
     async def _follow(self) -> None:
         """Read the change feed as any program can, to know the status of every order."""
-        following = kitchen.orders.read_changes(start="beginning", wait=CHANGES_WAIT_SECONDS)
+        following = kitchen.orders.read_changes(start="beginning", wait=math.inf)
         async for page in following:
             async with self._changed:
                 for change in page.changes:

@@ -260,6 +260,17 @@ async def test_reading_by_token_equals_reading_in_one_go(feed: Feed) -> None:  #
     assert pieces == whole
 
 
+async def test_a_reader_that_waits_ends_some_time_after_the_last_change(feed: Feed) -> None:
+    orders = feed.orders()
+    await orders.upsert(item(1))
+    seen: list[str] = []
+    async for page in (await feed.reader()).follow(wait=0.5):
+        seen += [change.id for change in page.changes]
+        if page.caught_up and seen == ["1"]:
+            await orders.upsert(item(2))
+    assert seen == ["1", "2"]
+
+
 async def test_the_parts_of_a_feed_are_the_feed(feed: Feed) -> None:  # E4
     orders = feed.orders()
     await orders.bulk([item(n) for n in range(60)])

@@ -106,6 +106,8 @@ class FeedContainer(Container[T], UnitHandles):
     ) -> AsyncIterator[ChangePage[T]]:
         """Yield pages of changes; ends when caught up, or `wait` seconds after the last change.
 
+        With `wait=math.inf` it never ends.
+
         A continuation outranks `start`; it never expires in latest-version mode, and needs the same
         filter. `filter` is conditions as of `query`, or a `Filter`. `partition_key` reads one key;
         of a hierarchical one the first parts are enough, such as `["tenant-1"]`.

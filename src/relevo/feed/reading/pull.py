@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from relevo.store.ranges import Interval
 
 MODES = ("latest", "all_versions")
+LOOK_SECONDS: Final = 0.5
+"""How often a reader looks that hears no wake-ups, as in a client that is no host."""
 
 
 def check_mode(mode: str, source: FeedSource) -> None:
@@ -133,16 +136,25 @@ class Reader:
         *,
         wait: float | None = None,
     ) -> AsyncIterator[ChangePage[Any]]:
-        """Yield pages; when caught up, wait up to `wait` seconds for more, or end."""
+        """Yield pages until caught up, or until `wait` seconds have passed since the last change.
+
+        A page that is caught up comes once, after those with changes.
+        """
+        clock = asyncio.get_running_loop().time
+        until, was_caught_up = clock() + (wait or 0.0), False
         with self._wakeups.signal(f"feed:{self._source.container_id}") as woken:
             while True:
                 page = await self.page(max_items, max_bytes)
-                yield page
+                if not (page.caught_up and was_caught_up):
+                    yield page
+                was_caught_up = page.caught_up
                 if not page.caught_up:
+                    until = clock() + (wait or 0.0)
                     continue
-                if wait is None:
+                left = until - clock()
+                if left <= 0:
                     return
-                await woken.wait(min(wait, limits.FEED_WAIT_SECONDS_MAX))
+                await woken.wait(min(left, LOOK_SECONDS))
 
     def _advance(self, place: TokenPlace, position: int) -> None:
         token = self._token
