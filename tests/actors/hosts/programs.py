@@ -48,7 +48,9 @@ class TallyState(Struct):
 
 
 def define(app: App, host: str, record: Recorder | None = None) -> None:
-    """Define the type."""
+    """Define the type; with `record` the turns of the host are recorded."""
+    if record is not None:
+        record_turns(app, record)
 
     @app.actor(TYPE, implements=Tally)
     class TallyActor(Actor[TallyState]):
@@ -113,6 +115,5 @@ def define(app: App, host: str, record: Recorder | None = None) -> None:
 async def tallies(app: App, record: Recorder) -> None:
     """A host of actors."""
     define(app, app.leases.name, record)
-    record_turns(app, record)
     await app.parts.of(ActorsPart).stop(5.0)  # it serves Relevo's own actors already
     await serve(app, ActorsPart)

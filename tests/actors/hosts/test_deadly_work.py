@@ -71,25 +71,32 @@ async def test_due_work_that_ends_its_hosts_becomes_a_dead_letter(site: Site, ki
         await site.app.actors.send(tally(site, "k0")).fall()
     else:
         await tally(site, "k0").remind()
-    for fallen in range(1, 4):
-        await site.cluster.until(lambda: bool(dead()), f"fall {fallen}")
-        await site.cluster.start(dead()[0])
-        await site.app.actors.send(bystander).add(f"t{fallen}")
 
     async def buried() -> bool:
         return bool((await site.app.actors.letters.list()).items)
 
-    await site.cluster.until(buried, "it is a dead letter")
+    async def fallen_or_buried() -> bool:
+        return bool(dead()) or await buried()
+
+    falls = 0
+    while not await buried():
+        await site.cluster.until(fallen_or_buried, f"fall {falls + 1}, or a dead letter")
+        for name in dead():
+            falls += 1
+            await site.cluster.start(name)
+            await site.app.actors.send(bystander).add(f"t{falls}")
+    # The first attempt is noted, too, if it was sent before its slot had begun on its host.
+    assert falls in (2, 3)
     [letter] = (await site.app.actors.letters.list()).items
     assert (letter.kind, letter.actor, letter.error) == (
         kind, f"{TYPE}/s:k0", "at least 2 hosts in a row were lost while it ran"
     )  # fmt: skip
 
     async def others_were_handled() -> bool:
-        return await bystander.total() == 3
+        return await bystander.total() == falls
 
     await site.cluster.until(others_were_handled, "messages to others were handled")
-    assert (await bystander.counts()) == {"t1": 1, "t2": 1, "t3": 1}
+    assert (await bystander.counts()) == {f"t{fall}": 1 for fall in range(1, falls + 1)}
     assert not dead()
-    assert len(site.cluster.records("fall")) == 3
+    assert len(site.cluster.records("fall")) == falls
     assert await tally(site, "k0").total() == 0

@@ -6,11 +6,11 @@ output is from before the host looked whether it may act: it cannot be younger t
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from relevo.actors.core.numbers import Numbers
 from relevo.kernel.leases.hosts import instant
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ class TurnRecorder:
 
     def __init__(self, record: Record) -> None:
         self._record = record
-        self._numbers = itertools.count(1)
+        self._numbers = Numbers()
+        """Unlike those of an earlier process of the same host."""
         self._known: WeakKeyDictionary[Activation, tuple[int, int]] = WeakKeyDictionary()
         """Number of each activation, and the revision that it was loaded with."""
 
@@ -36,7 +37,7 @@ class TurnRecorder:
         """Return when a turn begins."""
         activation = turn.activation
         if activation not in self._known:
-            self._known[activation] = next(self._numbers), activation.revision
+            self._known[activation] = self._numbers.take(), activation.revision
         return instant()
 
     def ended(self, turn: Turn, began: float) -> None:
