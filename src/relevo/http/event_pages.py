@@ -32,6 +32,8 @@ POLL_SECONDS: Final = 1.0
 SIGN_OF_LIFE_SECONDS: Final = 15.0
 SEARCH_SECONDS_MAX: Final = 5.0
 """How long one request looks for events that are shown."""
+READ_ITEMS_MIN: Final = 500
+"""Events that are looked at in one read, however few of them are wanted: most may not be shown."""
 Show = Callable[["Recorded"], Any]
 """What is sent of an event; None leaves it out."""
 Continuation = Annotated[
@@ -102,7 +104,7 @@ async def read(services: Services, command: ReadLog, show: Show) -> EventsRead:
     page = await _page(services, command, _from(command), min(POLL_SECONDS, command.wait_seconds))
     while True:
         shown = await _shown(page, show)
-        fitting = _fitting(shown, services.page_bytes)
+        fitting = _fitting(shown[: command.limit], services.page_bytes)
         items = [event for _, event in fitting]
         if len(fitting) < len(shown):
             return EventsRead(items, fitting[-1][0], caught_up=False)
@@ -170,7 +172,7 @@ async def _page(
     return await services.app.events.read(
         continuation,
         start=_start(command.start),
-        max_items=command.limit,
+        max_items=max(command.limit, READ_ITEMS_MIN),
         max_bytes=services.page_bytes,
         wait=wait,
     )
