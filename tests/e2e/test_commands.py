@@ -46,8 +46,10 @@ def _command(name: str) -> click.Command:
 
 
 OWN_FORM = {
-    "bulk_deletes.create", "jobs.get", "jobs.payload", "jobs.retry", "jobs.submit", "jobs.wait",
-    "users.get", *(row.name for row in OPERATIONS if row.name.startswith("jobs.views.")),
+    "bulk_deletes.create", "jobs.get", "jobs.payload", "jobs.retry", "jobs.run_again",
+    "jobs.submit", "jobs.submit_many", "jobs.wait", "users.get",
+    *(row.name for row in OPERATIONS if row.name.startswith("jobs.views.")),
+    *(row.name for row in OPERATIONS if row.name.startswith("jobs.") and "_all" in row.name),
 }  # fmt: skip
 """Operations whose commands are made for people; `test_job_commands` and others test these."""
 

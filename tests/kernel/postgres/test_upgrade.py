@@ -40,7 +40,9 @@ def commands() -> dict[int, str]:
     """The shell commands of each step of the page."""
     steps = re.split(r"^## (\d+)\. .*$", PAGE.read_text(), flags=re.MULTILINE)[1:]
     return {
-        int(number): "\n".join(re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+        int(number): "\n".join(
+            re.findall(r"^```sh[^\n]*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+        )
         for number, text in zip(steps[::2], steps[1::2], strict=True)
     }
 
