@@ -94,6 +94,7 @@ def test_a_program_learns_of_options_before_and_after_the_command(
     module = f"program_{tmp_path.name.replace('-', '_')}"
     (tmp_path / f"{module}.py").write_text(PROGRAM)
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
     given = (option, WHERE[option])
     words = (*given, *command) if first else (*command, *given)
     refused = invoke(*words, f"{module}:app")
